@@ -4,3 +4,5 @@ pub mod device;
 pub mod dtype;
 pub mod error;
 pub mod scalar;
+pub mod shape;
+pub mod storage;
