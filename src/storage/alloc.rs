@@ -179,13 +179,10 @@ mod tests {
         for bytes in [1, 17, 4096, LARGE, LARGE + 5] {
             let block = Block::new(bytes, true).unwrap();
             assert_eq!(block.ptr() as usize % small_align(block.reserved), 0);
-            for at in [0, bytes / 2, bytes - 1] {
-                // SAFETY: inside the block.
-                unsafe {
-                    assert_eq!(*block.ptr().add(at), 0);
-                    *block.ptr().add(at) = 7;
-                }
-            }
+            // SAFETY: the block has `bytes` bytes, and the test alone holds it.
+            let slice = unsafe { std::slice::from_raw_parts_mut(block.ptr(), bytes) };
+            assert!(slice.iter().all(|&b| b == 0));
+            slice.fill(7);
         }
         // A block that comes from the cache is zeroed again.
         let block = Block::new(LARGE, true).unwrap();
