@@ -1,0 +1,24 @@
+//! The CPU: the block VM that runs Programs, reductions, matrix products, index kernels, random numbers.
+
+mod element;
+mod elementwise;
+pub(crate) mod integer;
+mod kernels;
+pub mod math;
+mod reduce;
+mod vm;
+
+pub use elementwise::{Executable, force_limits};
+
+/// Whether the vector kernels for AVX2 and FMA may be called.
+#[inline]
+pub fn has_fma() -> bool {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma")
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    {
+        false
+    }
+}

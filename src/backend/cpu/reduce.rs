@@ -1,0 +1,386 @@
+//! Reductions: a Program's values are combined while they are stored. A reduction over memory is the Program that only
+//! reads, so fused and unfused results have the same bits.
+//!
+//! The order of combination depends on the logical shape alone. Dimensions are ordered as `[outer kept, reduced, inner
+//! kept]`, where the inner kept ones are those after the last reduced one. Without inner kept dimensions, each run of 1,024
+//! values is combined in 32 lanes, lanes in a tree; with them, 64 rows are combined one after another. Partial results are
+//! combined pairwise in index order.
+
+use super::element;
+use super::elementwise::{Walk, coalesce, element_ptr};
+use super::vm::{BLOCK, Compiled, Machine};
+use crate::backend::{Operand, Reduce};
+use crate::dtype::Compute;
+use crate::scalar::Scalar;
+use crate::shape::{Dims, Strides, numel};
+use smallvec::SmallVec;
+
+/// Independent accumulators of a run.
+const LANES: usize = 32;
+/// Rows combined one after another before the pairwise tree.
+const ROWS: usize = 64;
+
+/// A type that can be reduced.
+trait Number: Copy {
+    fn identity(how: Reduce) -> Self;
+    fn combine(how: Reduce, a: Self, b: Self) -> Self;
+}
+
+macro_rules! float {
+    ($t:ty) => {
+        impl Number for $t {
+            fn identity(how: Reduce) -> $t {
+                match how {
+                    Reduce::Sum => 0.0,
+                    Reduce::Prod => 1.0,
+                    Reduce::Max => <$t>::NEG_INFINITY,
+                    Reduce::Min => <$t>::INFINITY,
+                }
+            }
+            #[inline(always)]
+            fn combine(how: Reduce, a: $t, b: $t) -> $t {
+                match how {
+                    Reduce::Sum => a + b,
+                    Reduce::Prod => a * b,
+                    Reduce::Max => if a > b || a.is_nan() { a } else { b },
+                    Reduce::Min => if a < b || a.is_nan() { a } else { b },
+                }
+            }
+        }
+    };
+}
+float!(f32);
+float!(f64);
+
+impl Number for i64 {
+    fn identity(how: Reduce) -> i64 {
+        match how {
+            Reduce::Sum => 0,
+            Reduce::Prod => 1,
+            Reduce::Max => i64::MIN,
+            Reduce::Min => i64::MAX,
+        }
+    }
+    #[inline(always)]
+    fn combine(how: Reduce, a: i64, b: i64) -> i64 {
+        match how {
+            Reduce::Sum => a.wrapping_add(b),
+            Reduce::Prod => a.wrapping_mul(b),
+            Reduce::Max => a.max(b),
+            Reduce::Min => a.min(b),
+        }
+    }
+}
+
+/// Truth values: sum and max are "any", product and min are "all".
+impl Number for u8 {
+    fn identity(how: Reduce) -> u8 {
+        matches!(how, Reduce::Prod | Reduce::Min) as u8
+    }
+    #[inline(always)]
+    fn combine(how: Reduce, a: u8, b: u8) -> u8 {
+        match how {
+            Reduce::Sum | Reduce::Max => a | b,
+            Reduce::Prod | Reduce::Min => a & b,
+        }
+    }
+}
+
+/// Runs `$body` with `$T` standing for the register type.
+macro_rules! with_number {
+    ($ty:expr, $T:ident => $body:expr) => {
+        match $ty {
+            Compute::F32 => { type $T = f32; $body }
+            Compute::F64 => { type $T = f64; $body }
+            Compute::I64 => { type $T = i64; $body }
+            Compute::Bool => { type $T = u8; $body }
+        }
+    };
+}
+
+/// Calls a generic loop compiled for the CPU's vector unit, with the kind of reduction as a constant.
+macro_rules! vectorised {
+    ($fma:expr, $how:expr, $f:ident::<$T:ty>($($arg:expr),*)) => {
+        match $how {
+            Reduce::Sum => vectorised!(@ $fma, $f::<$T, 0>($($arg),*)),
+            Reduce::Prod => vectorised!(@ $fma, $f::<$T, 1>($($arg),*)),
+            Reduce::Max => vectorised!(@ $fma, $f::<$T, 2>($($arg),*)),
+            Reduce::Min => vectorised!(@ $fma, $f::<$T, 3>($($arg),*)),
+        }
+    };
+    (@ $fma:expr, $f:ident::<$T:ty, $H:literal>($($arg:expr),*)) => {{
+        #[cfg(target_arch = "x86_64")]
+        if $fma {
+            // SAFETY: the CPU has AVX2 and FMA; slices are valid as such.
+            unsafe { avx2::$f::<$T, $H>($($arg),*) }
+        } else {
+            $f::<$T, $H>($($arg),*)
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        $f::<$T, $H>($($arg),*)
+    }};
+}
+
+const fn how<const H: u8>() -> Reduce {
+    match H {
+        0 => Reduce::Sum,
+        1 => Reduce::Prod,
+        2 => Reduce::Max,
+        _ => Reduce::Min,
+    }
+}
+
+/// Combines up to a block of values: lane `j` takes the values `j, j + 32, ...`, then lanes are halved.
+#[inline(always)]
+fn lanes<T: Number, const H: u8>(x: &[T]) -> T {
+    let mut acc = [T::identity(how::<H>()); LANES];
+    let mut chunks = x.chunks_exact(LANES);
+    for chunk in &mut chunks {
+        for j in 0..LANES {
+            acc[j] = T::combine(how::<H>(), acc[j], chunk[j]);
+        }
+    }
+    for (a, &v) in acc.iter_mut().zip(chunks.remainder()) {
+        *a = T::combine(how::<H>(), *a, v);
+    }
+    let mut width = LANES / 2;
+    while width > 0 {
+        for j in 0..width {
+            acc[j] = T::combine(how::<H>(), acc[j], acc[j + width]);
+        }
+        width /= 2;
+    }
+    acc[0]
+}
+
+/// Combines a row into an accumulator of the same length.
+#[inline(always)]
+fn accumulate<T: Number, const H: u8>(acc: &mut [T], row: &[T]) {
+    for (a, &v) in acc.iter_mut().zip(row) {
+        *a = T::combine(how::<H>(), *a, v);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::Number;
+
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) unsafe fn lanes<T: Number, const H: u8>(x: &[T]) -> T {
+        super::lanes::<T, H>(x)
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) unsafe fn accumulate<T: Number, const H: u8>(acc: &mut [T], row: &[T]) {
+        super::accumulate::<T, H>(acc, row)
+    }
+}
+
+/// Partial results in index order, combined pairwise like the carries of a binary counter.
+struct Tree<T> {
+    stack: Vec<T>,
+    width: usize,
+    pushed: usize,
+    spare: Vec<T>,
+}
+
+impl<T: Number> Tree<T> {
+    fn new(width: usize) -> Tree<T> {
+        Tree { stack: Vec::new(), width, pushed: 0, spare: Vec::new() }
+    }
+
+    fn push(&mut self, part: &[T], how: Reduce) {
+        self.stack.extend_from_slice(part);
+        self.pushed += 1;
+        let mut carries = self.pushed;
+        while carries % 2 == 0 {
+            self.fold_top(how);
+            carries /= 2;
+        }
+    }
+
+    fn fold_top(&mut self, how: Reduce) {
+        let top = self.stack.len() - self.width;
+        self.spare.clear();
+        self.spare.extend_from_slice(&self.stack[top..]);
+        self.stack.truncate(top);
+        let below = &mut self.stack[top - self.width..];
+        for (a, &b) in below.iter_mut().zip(&self.spare) {
+            *a = T::combine(how, *a, b);
+        }
+    }
+
+    /// The whole, leaving the tree empty.
+    fn finish(&mut self, how: Reduce) -> &[T] {
+        while self.stack.len() > self.width {
+            self.fold_top(how);
+        }
+        if self.stack.is_empty() {
+            self.stack.resize(self.width, T::identity(how));
+        }
+        self.pushed = 0;
+        self.spare.clear();
+        std::mem::swap(&mut self.stack, &mut self.spare);
+        &self.spare
+    }
+}
+
+/// The index space with its dimensions in the order `[outer kept, reduced, inner kept]`, and the three products.
+struct Space {
+    sizes: Dims,
+    outer: usize,
+    reduced: usize,
+    inner: usize,
+}
+
+/// Runs a program whose outputs keep only some dimensions of the index space; they are contiguous.
+pub(super) fn run(
+    compiled: &Compiled,
+    sizes: &[usize],
+    inputs: &[Operand<'_>],
+    scalars: &[Scalar],
+    outputs: &[Operand<'_>],
+    kept: &[bool],
+    how: Reduce,
+) {
+    let last_reduced = (0..sizes.len()).rev().find(|&d| !kept[d]).unwrap_or(0);
+    let outer_dims = (0..last_reduced).filter(|&d| kept[d]);
+    let reduced_dims = (0..=last_reduced).filter(|&d| !kept[d]);
+    let order: Dims = outer_dims.clone().chain(reduced_dims.clone()).chain(last_reduced + 1..sizes.len()).collect();
+    let product = |dims: &mut dyn Iterator<Item = usize>| dims.fold(1, |n, d| n * sizes[d]);
+    let (outer, reduced) = (product(&mut outer_dims.clone()), product(&mut reduced_dims.clone()));
+    let inner = product(&mut (last_reduced + 1..sizes.len()));
+
+    let permuted: Dims = order.iter().map(|&d| sizes[d]).collect();
+    let mut strides: SmallVec<[Strides; 8]> = inputs
+        .iter()
+        .map(|o| {
+            let s = o.layout.broadcast_strides(sizes);
+            order.iter().map(|&d| s[d]).collect()
+        })
+        .collect();
+    let space = Space { sizes: coalesce(&permuted, &mut strides), outer, reduced, inner };
+    if outer * inner == 0 {
+        return;
+    }
+    let walks: SmallVec<[Walk; 4]> = inputs.iter().zip(strides).map(|(o, s)| Walk::new(o, &space.sizes, s)).collect();
+    let total = numel(&permuted);
+    let mut machine = Machine::new(compiled, scalars, total.max(1));
+    for (k, w) in walks.iter().enumerate() {
+        let register = machine.input_register(k);
+        if total > 0 {
+            // SAFETY: the operand is guarded by the caller, the register holds a block.
+            unsafe { w.prepare(total.min(BLOCK), register) };
+        }
+        machine.set_input(k, register);
+    }
+    for k in 0..outputs.len() {
+        let ty = compiled.outputs[k].1;
+        with_number!(ty, T => one::<T>(&mut machine, &walks, &space, k, &outputs[k], how));
+    }
+}
+
+/// Evaluates the program on `[start, start + n)` of the space and returns output `k`'s values.
+///
+/// # Safety
+/// The range must lie in the space, `n` may not pass a block, and `T` must be the output's type.
+unsafe fn evaluate<'m, T>(machine: &'m mut Machine<'_>, walks: &[Walk], space: &Space, k: usize, start: usize, n: usize) -> &'m [T] {
+    // SAFETY: the caller's promise; operands are guarded for the whole run.
+    unsafe {
+        for (i, w) in walks.iter().enumerate() {
+            let ptr = w.block(&space.sizes, start, n, machine.input_register(i));
+            machine.set_input(i, ptr);
+        }
+        machine.run(n);
+        std::slice::from_raw_parts(machine.output_register(k).cast::<T>(), n)
+    }
+}
+
+fn one<T: Number>(machine: &mut Machine<'_>, walks: &[Walk], space: &Space, k: usize, out: &Operand<'_>, how: Reduce) {
+    let base = element_ptr(out);
+    let mut write = |at: usize, values: &[T]| {
+        let to = base.wrapping_add(at * out.dtype.size());
+        // SAFETY: outputs are contiguous with one element for each kept index; guarded by the caller.
+        unsafe { element::store(out.dtype, values.as_ptr().cast(), values.len(), to, 1) };
+    };
+    if space.inner == 1 { along_rows(machine, walks, space, k, how, &mut write) } else { along_columns(machine, walks, space, k, how, &mut write) }
+}
+
+/// The reduced dimensions are the innermost: each result combines runs of consecutive values.
+fn along_rows<T: Number>(
+    machine: &mut Machine<'_>,
+    walks: &[Walk],
+    space: &Space,
+    k: usize,
+    how: Reduce,
+    write: &mut dyn FnMut(usize, &[T]),
+) {
+    let fma = super::has_fma();
+    let (outer, reduced) = (space.outer, space.reduced);
+    if reduced == 0 {
+        return (0..outer).for_each(|o| write(o, &[T::identity(how)]));
+    }
+    if reduced <= BLOCK {
+        // Several short rows share a block; each is still combined on its own.
+        let rows = BLOCK / reduced;
+        for first in (0..outer).step_by(rows) {
+            let m = rows.min(outer - first);
+            // SAFETY: whole rows inside the space, at most a block.
+            let values = unsafe { evaluate::<T>(machine, walks, space, k, first * reduced, m * reduced) };
+            for (j, row) in values.chunks_exact(reduced).enumerate() {
+                write(first + j, &[vectorised!(fma, how, lanes::<T>(row))]);
+            }
+        }
+        return;
+    }
+    let mut tree = Tree::new(1);
+    for o in 0..outer {
+        for r in (0..reduced).step_by(BLOCK) {
+            let n = BLOCK.min(reduced - r);
+            // SAFETY: a part of one row, at most a block.
+            let values = unsafe { evaluate::<T>(machine, walks, space, k, o * reduced + r, n) };
+            tree.push(&[vectorised!(fma, how, lanes::<T>(values))], how);
+        }
+        write(o, tree.finish(how));
+    }
+}
+
+/// Kept dimensions are the innermost: rows of consecutive results are combined one after another.
+fn along_columns<T: Number>(
+    machine: &mut Machine<'_>,
+    walks: &[Walk],
+    space: &Space,
+    k: usize,
+    how: Reduce,
+    write: &mut dyn FnMut(usize, &[T]),
+) {
+    let fma = super::has_fma();
+    let (reduced, inner) = (space.reduced, space.inner);
+    let width = inner.min(BLOCK);
+    // Narrow rows share a block; wide ones are cut into columns of a block.
+    let rows_per_block = if inner <= BLOCK { BLOCK / inner } else { 1 };
+    let mut acc: Vec<T> = Vec::with_capacity(width);
+    for o in 0..space.outer {
+        for column in (0..inner).step_by(width) {
+            let w = width.min(inner - column);
+            let mut tree = Tree::new(w);
+            for chunk in (0..reduced).step_by(ROWS) {
+                let end = reduced.min(chunk + ROWS);
+                acc.clear();
+                acc.resize(w, T::identity(how));
+                let mut r = chunk;
+                while r < end {
+                    let m = rows_per_block.min(end - r);
+                    // SAFETY: whole rows (or one part of a row) inside the space, at most a block.
+                    let values = unsafe { evaluate::<T>(machine, walks, space, k, (o * reduced + r) * inner + column, m * w) };
+                    for row in values.chunks_exact(w) {
+                        vectorised!(fma, how, accumulate::<T>(&mut acc, row));
+                    }
+                    r += m;
+                }
+                tree.push(&acc, how);
+            }
+            write(o * inner + column, tree.finish(how));
+        }
+    }
+}

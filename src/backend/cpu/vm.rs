@@ -1,0 +1,237 @@
+//! The block VM: a compiled Program, and the machine that runs it on blocks of up to [`BLOCK`] elements. Registers are
+//! reused by liveness and live in thread-local scratch, never on the stack; a run allocates and clears nothing.
+
+use super::kernels::{self, Kernel};
+use crate::dtype::Compute;
+use crate::program::{Inst, Program};
+use crate::scalar::Scalar;
+use smallvec::SmallVec;
+use std::cell::Cell;
+
+/// Elements that one step of the machine handles.
+pub(super) const BLOCK: usize = 1024;
+/// Bytes of a register: a block of the widest type.
+const REGISTER: usize = BLOCK * 8;
+
+/// Index into a machine's table of pointers: inputs first, then registers.
+type Slot = u16;
+
+struct Step {
+    kernel: Kernel,
+    args: [Slot; 3],
+    out: Slot,
+}
+
+/// A Program compiled to kernels and slots.
+pub(super) struct Compiled {
+    steps: Vec<Step>,
+    /// Slots that hold one value for the whole run, and where it comes from.
+    constants: Vec<(Slot, Fill)>,
+    /// Types of the inputs; slot k belongs to input k.
+    pub inputs: Vec<Compute>,
+    /// Slot and type of each output.
+    pub outputs: Vec<(Slot, Compute)>,
+    registers: usize,
+    /// The kernel, its operands and, where there is one, the constant among them, if the program is one instruction.
+    pub single: Option<Single>,
+}
+
+/// A program of one instruction whose operands are inputs: the kernel can be called on memory directly.
+pub(super) struct Single {
+    pub kernel: Kernel,
+    pub args: SmallVec<[u16; 3]>,
+}
+
+#[derive(Clone, Copy)]
+enum Fill {
+    Scalar(u16, Compute),
+    Bits(u64, Compute),
+}
+
+impl Compiled {
+    pub(super) fn new(program: &Program) -> Compiled {
+        let fma = super::has_fma();
+        let last_use = last_uses(program);
+        let mut free: Vec<Slot> = Vec::new();
+        let mut next = program.inputs.len() as Slot;
+        let mut take = |free: &mut Vec<Slot>| {
+            free.pop().unwrap_or_else(|| {
+                next += 1;
+                next - 1
+            })
+        };
+        let mut slot = vec![0 as Slot; program.insts.len()];
+        let (mut steps, mut constants) = (Vec::new(), Vec::new());
+        for (at, inst) in program.insts.iter().enumerate() {
+            let ty = program.types[at];
+            match *inst {
+                Inst::Input(k) => slot[at] = k,
+                Inst::Scalar(k) => {
+                    slot[at] = take(&mut free);
+                    constants.push((slot[at], Fill::Scalar(k, ty)));
+                }
+                Inst::Const(bits) => {
+                    slot[at] = take(&mut free);
+                    constants.push((slot[at], Fill::Bits(bits, ty)));
+                }
+                _ => {
+                    let operand_type = inst.operands().last().map_or(ty, |r| program.types[r as usize]);
+                    let kernel = match *inst {
+                        Inst::Unary(op, _) => kernels::unary(op, operand_type, fma),
+                        Inst::Binary(op, ..) => kernels::binary(op, operand_type, fma),
+                        Inst::Select(..) => Some(kernels::select(ty, fma)),
+                        _ => Some(kernels::cast(operand_type, ty, fma)),
+                    };
+                    let kernel = kernel.unwrap_or_else(|| panic!("{inst:?} of {operand_type:?}: the row accepts a dtype its formula lacks"));
+                    let mut args = [0; 3];
+                    inst.operands().zip(&mut args).for_each(|(r, arg)| *arg = slot[r as usize]);
+                    // The result's slot is taken before the operands' are freed: kernels may not write what they read.
+                    slot[at] = take(&mut free);
+                    steps.push(Step { kernel, args, out: slot[at] });
+                    for r in inst.operands() {
+                        let dead = last_use[r as usize] == at && program.insts[r as usize].computes();
+                        if dead && !free.contains(&slot[r as usize]) {
+                            free.push(slot[r as usize]);
+                        }
+                    }
+                }
+            }
+        }
+        let mut outputs = Vec::new();
+        for &o in &program.outputs {
+            let ty = program.types[o as usize];
+            // Each output has a register of its own, which may lie in memory: inputs, constants and second uses are copied.
+            let mut at = slot[o as usize];
+            if !program.insts[o as usize].computes() || outputs.iter().any(|&(s, _)| s == at) {
+                let copy = { next += 1; next - 1 };
+                steps.push(Step { kernel: kernels::cast(ty, ty, fma), args: [at, 0, 0], out: copy });
+                at = copy;
+            }
+            outputs.push((at, ty));
+        }
+        let single = match (&steps[..], &constants[..]) {
+            ([step], []) if program.outputs.len() == 1 => {
+                let operands = program.insts[program.outputs[0] as usize].operands().count().max(1);
+                Some(Single { kernel: step.kernel, args: step.args[..operands].into() })
+            }
+            _ => None,
+        };
+        let registers = next as usize - program.inputs.len();
+        Compiled { steps, constants, inputs: program.inputs.clone(), outputs, registers, single }
+    }
+}
+
+/// For each register the last instruction that reads it; outputs live to the end.
+fn last_uses(program: &Program) -> Vec<usize> {
+    let mut last = vec![0; program.insts.len()];
+    for (at, inst) in program.insts.iter().enumerate() {
+        inst.operands().for_each(|r| last[r as usize] = at);
+    }
+    program.outputs.iter().for_each(|&o| last[o as usize] = usize::MAX);
+    last
+}
+
+thread_local!(static SCRATCH: Cell<Vec<u64>> = const { Cell::new(Vec::new()) });
+
+/// A compiled program with its registers, ready to run blocks.
+pub(super) struct Machine<'c> {
+    compiled: &'c Compiled,
+    /// Where each slot lies now.
+    table: SmallVec<[*mut u8; 24]>,
+    scratch: Vec<u64>,
+    first_register: *mut u8,
+}
+
+impl<'c> Machine<'c> {
+    /// Takes the thread's scratch, and fills constants for blocks of up to `n`.
+    pub(super) fn new(compiled: &'c Compiled, scalars: &[Scalar], n: usize) -> Machine<'c> {
+        let mut scratch = SCRATCH.take();
+        let inputs = compiled.inputs.len();
+        // One register for each input too: whatever cannot be read in place is loaded there.
+        let words = (inputs + compiled.registers) * REGISTER / 8 + 8;
+        if scratch.len() < words {
+            scratch.resize(words, 0);
+        }
+        let base = scratch.as_mut_ptr().cast::<u8>();
+        let base = base.wrapping_add(base.align_offset(64));
+        let table = (0..inputs + compiled.registers).map(|k| base.wrapping_add(k * REGISTER)).collect();
+        let machine = Machine { compiled, table, scratch, first_register: base };
+        for &(slot, fill) in &compiled.constants {
+            // SAFETY: the slot's register has room for a block.
+            unsafe { write_constant(fill, scalars, n.min(BLOCK), machine.table[slot as usize]) };
+        }
+        machine
+    }
+
+    /// The scratch register in which input `k` may be loaded.
+    pub(super) fn input_register(&self, k: usize) -> *mut u8 {
+        self.first_register.wrapping_add(k * REGISTER)
+    }
+
+    /// The scratch register of output `k`.
+    pub(super) fn output_register(&self, k: usize) -> *mut u8 {
+        let slot = self.compiled.outputs[k].0 as usize;
+        self.first_register.wrapping_add(slot * REGISTER)
+    }
+
+    /// Says where input `k` of the next block lies.
+    #[inline]
+    pub(super) fn set_input(&mut self, k: usize, ptr: *const u8) {
+        self.table[k] = ptr.cast_mut();
+    }
+
+    /// Says where output `k` of the next block goes.
+    #[inline]
+    pub(super) fn set_output(&mut self, k: usize, ptr: *mut u8) {
+        self.table[self.compiled.outputs[k].0 as usize] = ptr;
+    }
+
+    /// Runs all steps on a block of `n` elements.
+    ///
+    /// # Safety
+    /// Inputs set must be readable and outputs set writable for `n` values of their types, not overlapping one another, and
+    /// `n` may not pass what the constants were filled for.
+    #[inline]
+    pub(super) unsafe fn run(&mut self, n: usize) {
+        for step in &self.compiled.steps {
+            let args = step.args.map(|s| self.table[s as usize].cast_const());
+            // SAFETY: slots are distinct registers by construction or memory by the caller's promise.
+            unsafe { (step.kernel)(n, args, self.table[step.out as usize]) };
+        }
+    }
+}
+
+impl Drop for Machine<'_> {
+    fn drop(&mut self) {
+        SCRATCH.set(std::mem::take(&mut self.scratch));
+    }
+}
+
+/// Fills a register with a scalar or literal.
+///
+/// # Safety
+/// `out` must have room for `n` values of the fill's type.
+unsafe fn write_constant(fill: Fill, scalars: &[Scalar], n: usize, out: *mut u8) {
+    let (bits, ty) = match fill {
+        Fill::Bits(bits, ty) => (bits, ty),
+        Fill::Scalar(k, ty) => (scalar_bits(scalars[k as usize], ty), ty),
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        match ty {
+            Compute::F32 => std::slice::from_raw_parts_mut(out.cast::<u32>(), n).fill(bits as u32),
+            Compute::F64 | Compute::I64 => std::slice::from_raw_parts_mut(out.cast::<u64>(), n).fill(bits),
+            Compute::Bool => std::slice::from_raw_parts_mut(out, n).fill(bits as u8),
+        }
+    }
+}
+
+/// A scalar in a compute type, rounded as a Python number is.
+fn scalar_bits(s: Scalar, ty: Compute) -> u64 {
+    match ty {
+        Compute::F32 => (s.to_f64() as f32).to_bits() as u64,
+        Compute::F64 => s.to_f64().to_bits(),
+        Compute::I64 => s.to_i64() as u64,
+        Compute::Bool => s.to_bool() as u64,
+    }
+}
