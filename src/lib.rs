@@ -4,3 +4,4 @@ pub mod device;
 pub mod dtype;
 pub mod error;
 pub mod scalar;
+pub mod tensor;
