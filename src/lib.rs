@@ -1,10 +1,23 @@
 //! rustgrad: PyTorch's autograd as a small Rust library.
 
+#![recursion_limit = "512"]
+
+pub mod autograd;
 pub mod backend;
 pub mod device;
 pub mod dtype;
 pub mod error;
+pub mod ops;
 pub mod program;
+#[cfg(feature = "python")]
+mod python;
 pub mod scalar;
 pub mod shape;
 pub mod storage;
+pub mod tensor;
+
+pub use device::Device;
+pub use dtype::DType;
+pub use error::{Error, Result};
+pub use scalar::Scalar;
+pub use tensor::Tensor;

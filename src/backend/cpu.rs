@@ -5,7 +5,9 @@ mod elementwise;
 pub(crate) mod integer;
 mod kernels;
 pub mod math;
+pub(crate) mod memory;
 mod reduce;
+pub(crate) mod strided;
 mod vm;
 
 pub use elementwise::{Executable, force_limits};

@@ -1,0 +1,13 @@
+//! The engine: walks the graph from the roots to the leaves, each node once all gradients of its outputs are in.
+//!
+//! Serial order is descending sequence number, `AccumulateGrad` as soon as it is ready. Gradients that meet are added in
+//! the order of the nodes that produce them, which is the order in which they arrive here. At a node: tensor hooks of its
+//! outputs, retained gradients, capture, node pre-hooks, the node, node post-hooks. Nothing recurses.
+
+mod accumulate;
+mod entry;
+mod task;
+
+pub use accumulate::AccumulateGrad;
+pub use entry::{BackwardOptions, GradOptions, backward, grad};
+pub use task::set_interrupt_hook;

@@ -1,0 +1,74 @@
+//! The end of every path: adding a gradient to a leaf's `.grad`.
+
+use crate::autograd::mode;
+use crate::autograd::node::{Backward, Call, Grads, Meta, Node, NodeRef};
+use crate::error::Result;
+use crate::ops;
+use crate::tensor::Tensor;
+use smallvec::smallvec;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// Accumulates into a leaf, which it owns; the leaf knows it weakly.
+pub struct AccumulateGrad {
+    leaf: Tensor,
+}
+
+impl AccumulateGrad {
+    /// The node for a leaf. [`Tensor::edge`] makes it on demand and finds it again while it lives.
+    pub(crate) fn node(leaf: &Tensor) -> NodeRef {
+        let body = leaf.body();
+        let meta = Meta { sizes: body.layout.sizes.clone(), dtype: body.dtype };
+        Node::shared_first(smallvec![meta], AccumulateGrad { leaf: leaf.clone() })
+    }
+}
+
+impl Backward for AccumulateGrad {
+    fn name(&self) -> Cow<'static, str> {
+        "AccumulateGrad".into()
+    }
+
+    fn leaf(&self) -> Option<&Tensor> {
+        Some(&self.leaf)
+    }
+
+    fn backward(&self, _: &Call<'_>, mut grads: Grads) -> Result<Grads> {
+        if let Some(grad) = grads[0].take() {
+            accumulate(&self.leaf, grad)?;
+            for (_, hook) in self.leaf.extra().hooks.post.lock().clone() {
+                hook.call(&self.leaf)?;
+            }
+        }
+        Ok(Grads::new())
+    }
+}
+
+/// Adds a gradient to a tensor's `.grad`: the first is taken over if nobody else holds it, later ones are added in place;
+/// with `create_graph` both happen out of place, so that they can be differentiated.
+pub(super) fn accumulate(leaf: &Tensor, grad: Tensor) -> Result<()> {
+    let differentiable = mode::is_grad_enabled() && grad.requires_grad();
+    let mut slot = leaf.extra().grad.lock();
+    let new = match &*slot {
+        None if differentiable => ops::copy_like(&grad, leaf)?,
+        None if is_stealable(&grad, leaf) => grad.detach(),
+        None => ops::copy_like(&grad.detach(), leaf)?,
+        Some(old) if !mode::is_grad_enabled() => {
+            ops::add_assign(old, &grad)?;
+            return Ok(());
+        }
+        Some(old) => ops::sum_of(old, &grad)?,
+    };
+    let old = slot.replace(new);
+    drop(slot);
+    drop(old);
+    Ok(())
+}
+
+/// Whether a gradient can become `.grad` as it is: nobody else sees its memory, and it lies as the leaf does.
+fn is_stealable(grad: &Tensor, leaf: &Tensor) -> bool {
+    let (g, l) = (grad.body(), leaf.body());
+    // The one handle is ours, and the body is held by the tensor and by the snapshot just taken.
+    let alone = Arc::strong_count(&grad.0) == 1 && Arc::strong_count(&g) == 2 && g.storage.is_unique();
+    let layout = if l.layout.is_dense() { g.layout.strides == l.layout.strides } else { g.layout.is_contiguous() };
+    alone && g.layout.offset == 0 && layout && !grad.is_view() && g.dtype == l.dtype
+}

@@ -1,0 +1,222 @@
+//! Nodes and edges: the graph. A node is one allocation, an [`Arc`] of a head that the engine reads and a body that knows
+//! its derivative. Graphs are dropped iteratively, however deep.
+
+use super::hooks::NodeHooks;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::shape::Dims;
+use crate::tensor::Tensor;
+use smallvec::SmallVec;
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Gradients, one per edge or per output; `None` is undefined, which is not zeros.
+pub type Grads = SmallVec<[Option<Tensor>; 2]>;
+
+/// A shared node.
+pub type NodeRef = Arc<Node>;
+
+/// A step of the graph.
+pub struct Node<B: ?Sized = dyn Backward> {
+    /// Where its gradients go, one edge per differentiable input in argument order.
+    pub edges: SmallVec<[Edge; 2]>,
+    /// What each of its outputs is: the gradients that come in must have these shapes and dtypes.
+    pub outputs: SmallVec<[Meta; 1]>,
+    /// Nodes made later have larger numbers, and larger ones than the nodes they point to.
+    pub sequence: u64,
+    /// The engine's mark: which backward holds the node, and its number there.
+    pub(super) mark: AtomicU64,
+    hooks: OnceLock<Box<NodeHooks>>,
+    /// The Python object that stands for this node, not owned.
+    pub(crate) python: AtomicPtr<()>,
+    /// What it computes.
+    pub body: B,
+}
+
+/// Shape and dtype of a node's output.
+#[derive(Clone, Debug)]
+pub struct Meta {
+    /// Sizes.
+    pub sizes: Dims,
+    /// Element type.
+    pub dtype: DType,
+}
+
+/// What a call of [`Backward::backward`] may know.
+pub struct Call<'a> {
+    /// The node itself: saved results find their history here.
+    pub node: &'a NodeRef,
+    /// For each edge whether its gradient is asked for.
+    pub needs: &'a [bool],
+}
+
+/// A node's derivative and what it keeps for it.
+pub trait Backward: Send + Sync {
+    /// PyTorch's name: `MulBackward0`.
+    fn name(&self) -> Cow<'static, str>;
+
+    /// Gradients of the inputs, one per edge, from those of the outputs. Runs under grad mode = `create_graph`.
+    fn backward(&self, call: &Call<'_>, grads: Grads) -> Result<Grads>;
+
+    /// Lets go of what was saved; later use is an error.
+    fn release(&self) {}
+
+    /// The leaf that this node accumulates into, if it is an `AccumulateGrad`.
+    fn leaf(&self) -> Option<&Tensor> {
+        None
+    }
+
+    /// The values saved for backward, by PyTorch's attribute names without the `_saved_` prefix.
+    fn saved(&self) -> Vec<(Cow<'static, str>, SavedAttribute)> {
+        Vec::new()
+    }
+
+    /// What the embedding language keeps in this node (a custom function's context).
+    fn payload(&self) -> Option<&(dyn std::any::Any + Send + Sync)> {
+        None
+    }
+}
+
+/// A value that a node saved, as tools see it.
+pub enum SavedAttribute {
+    /// A tensor, to be unpacked.
+    Tensor(super::saved::SavedTensor),
+    /// A number.
+    Scalar(crate::scalar::Scalar),
+}
+
+/// A pointer to a node's output, or to nothing. Dropping one never recurses into the graph behind it.
+#[derive(Clone, Default)]
+pub struct Edge {
+    node: Option<NodeRef>,
+    /// Which output of the node.
+    pub nr: u32,
+}
+
+impl Edge {
+    /// An edge to output `nr` of a node.
+    #[inline]
+    pub fn new(node: NodeRef, nr: u32) -> Edge {
+        Edge { node: Some(node), nr }
+    }
+
+    /// An edge to nothing: the input does not require a gradient.
+    pub const NONE: Edge = Edge { node: None, nr: 0 };
+
+    /// The node it points to.
+    #[inline]
+    pub fn node(&self) -> Option<&NodeRef> {
+        self.node.as_ref()
+    }
+
+    /// Whether it points to a node.
+    #[inline]
+    pub fn is_some(&self) -> bool {
+        self.node.is_some()
+    }
+}
+
+thread_local! {
+    /// Nodes whose last edge was dropped while another node is being taken apart.
+    static TRASH: RefCell<Vec<NodeRef>> = const { RefCell::new(Vec::new()) };
+    static SWEEPING: Cell<bool> = const { Cell::new(false) };
+    static SEQUENCE: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
+impl Drop for Edge {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(node) = self.node.take()
+            && Arc::strong_count(&node) == 1
+        {
+            discard(node);
+        }
+    }
+}
+
+/// Drops a node that nobody else holds. Every way from node to node leads through an edge (next edges, the history of saved
+/// tensors), so whatever this frees in turn queues up here instead of recursing.
+pub(super) fn discard(node: NodeRef) {
+    if SWEEPING.try_with(|s| s.replace(true)).unwrap_or(true) {
+        // Either a sweep is under way below us on the stack, or the thread is ending and has no queue any more.
+        let mut node = Some(node);
+        let _ = TRASH.try_with(|t| t.borrow_mut().push(node.take().expect("pushed once")));
+        return;
+    }
+    drop(node);
+    while let Ok(Some(next)) = TRASH.try_with(|t| t.borrow_mut().pop()) {
+        drop(next);
+    }
+    let _ = SWEEPING.try_with(|s| s.set(false));
+}
+
+/// One counter for the process, handed out in blocks so that threads do not contend for it.
+static NEXT_BLOCK: AtomicU64 = AtomicU64::new(0);
+const BLOCK: u64 = 1 << 12;
+
+/// A sequence number above all those of `edges`.
+#[inline]
+fn next_sequence(edges: &[Edge]) -> u64 {
+    let (mut next, mut end) = SEQUENCE.get();
+    let below = |n: u64| edges.iter().all(|e| e.node.as_ref().is_none_or(|node| node.sequence < n || node.sequence == u64::MAX));
+    if next == end || !below(next) {
+        // A node from another thread may have a number of a later block: take a block above everything handed out.
+        next = NEXT_BLOCK.fetch_add(BLOCK, Ordering::Relaxed);
+        end = next + BLOCK;
+    }
+    SEQUENCE.set((next + 1, end));
+    next
+}
+
+impl<B: Backward + 'static> Node<B> {
+    /// A node with a fresh sequence number.
+    #[inline]
+    pub fn shared(edges: SmallVec<[Edge; 2]>, outputs: SmallVec<[Meta; 1]>, body: B) -> NodeRef {
+        let sequence = next_sequence(&edges);
+        Node::with_sequence(edges, outputs, sequence, body)
+    }
+
+    /// A node that the engine runs as soon as it is ready: `AccumulateGrad`.
+    pub(super) fn shared_first(outputs: SmallVec<[Meta; 1]>, body: B) -> NodeRef {
+        Node::with_sequence(SmallVec::new(), outputs, u64::MAX, body)
+    }
+
+    #[inline]
+    fn with_sequence(edges: SmallVec<[Edge; 2]>, outputs: SmallVec<[Meta; 1]>, sequence: u64, body: B) -> NodeRef {
+        Arc::new(Node {
+            edges,
+            outputs,
+            sequence,
+            mark: AtomicU64::new(0),
+            hooks: OnceLock::new(),
+            python: AtomicPtr::new(std::ptr::null_mut()),
+            body,
+        })
+    }
+}
+
+impl Node {
+    /// PyTorch's name: `MulBackward0`.
+    pub fn name(&self) -> Cow<'static, str> {
+        self.body.name()
+    }
+
+    /// Its hooks, if any were ever registered.
+    #[inline]
+    pub fn hooks(&self) -> Option<&NodeHooks> {
+        self.hooks.get().map(|b| &**b)
+    }
+
+    /// Its hooks, to register one.
+    pub fn hooks_mut(&self) -> &NodeHooks {
+        self.hooks.get_or_init(Default::default)
+    }
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "<{} #{}>", self.name(), self.sequence)
+    }
+}

@@ -1,0 +1,25 @@
+//! WHAT: the catalogue of operations. Every operation is one row, a static [`Op`] declared by the `op!` macro: its
+//! signature, its rule (a formula, a view, a kernel with its derivative, or a composition of other operations), its
+//! documentation and its samples. Methods, functions, in-place forms, graph nodes, stubs, reference and tests follow from
+//! the row. [`apply`] is the one road every operation takes.
+
+pub mod apply;
+pub mod args;
+pub mod catalogue;
+pub mod copy;
+pub mod elementwise;
+mod factory;
+pub mod formula;
+mod inplace;
+pub mod op;
+pub mod movement;
+pub mod reduce;
+pub mod samples;
+pub mod strided;
+pub mod structured;
+pub mod view;
+
+pub(crate) use copy::contiguous;
+pub use copy::{add_assign, copy_like, is_exclusive, sum_of, sum_to_size, to_dtype};
+pub use factory::{full, ones, zeros, zeros_like};
+pub(crate) use strided::view_of;

@@ -1,0 +1,90 @@
+//! The one road that every operation takes: from bound arguments to results, with the graph node recorded by the rule.
+
+use super::args::{Arg, Args};
+use super::op::{FromOutputs, Op, Outputs, Rule};
+use super::{formula, inplace, structured, view};
+use crate::error::{Result, bail};
+use crate::scalar::Scalar;
+use crate::tensor::Tensor;
+
+/// Runs an operation.
+///
+/// # Errors
+/// Whatever the row raises for bad shapes, dtypes and values.
+pub fn call(op: &'static Op, args: &Args) -> Result<Outputs> {
+    match &op.rule {
+        Rule::Elementwise(rule) => formula::forward(op, rule, args),
+        Rule::View(rule) => view::forward(op, rule, args),
+        Rule::Structured(rule) => structured::forward(op, rule, args),
+        Rule::Composite(f) => f(args),
+    }
+}
+
+/// Runs an operation for a Rust method: defaults are filled in, and the results take the method's type.
+pub fn call_into<T: FromOutputs>(op: &'static Op, args: Args) -> Result<T> {
+    T::from_outputs(op, call(op, &with_defaults(op, args))?)
+}
+
+/// The arguments, with the defaults of those not given behind them.
+pub fn with_defaults(op: &'static Op, mut args: Args) -> Args {
+    for i in args.len()..op.params.len() {
+        args.push(op.default(i));
+    }
+    args
+}
+
+/// Runs an operation into its first operand, as methods with a trailing underscore do, and returns that operand.
+///
+/// # Errors
+/// As [`call`]; and where the operand may not be modified: a leaf that requires a gradient, some views, expanded memory, a
+/// dtype or shape that the result does not fit.
+pub fn call_in_place(op: &'static Op, args: &Args) -> Result<Tensor> {
+    match &op.rule {
+        Rule::Elementwise(rule) => formula::in_place(op, rule, args),
+        _ => {
+            let Some(Arg::Tensor(target)) = args.first() else { bail!(type_ op.rust, "{}_(): expected a tensor", op.name) };
+            let mut inner = args.clone();
+            inner[0] = Arg::Tensor(inplace::shield(op.rust, target)?);
+            let result: Tensor = Tensor::from_outputs(op, call(op, &inner)?)?;
+            inplace::assign(op.rust, target, &result)?;
+            Ok(target.clone())
+        }
+    }
+}
+
+/// Runs an operation into a tensor given as `out=`, which is resized if need be, and returns it.
+///
+/// # Errors
+/// As [`call`]; and if an operand or `out` requires a gradient.
+pub fn call_out(op: &'static Op, args: &Args, out: &Tensor) -> Result<Tensor> {
+    match &op.rule {
+        Rule::Elementwise(rule) => formula::into_out(op, rule, args, out)?,
+        _ => {
+            let tensors: Vec<Tensor> = args.iter().filter_map(|a| if let Arg::Tensor(t) = a { Some(t.clone()) } else { None }).collect();
+            inplace::check_out(op.rust, out, &tensors)?;
+            let result: Tensor = Tensor::from_outputs(op, call(op, args)?)?;
+            if !result.dtype().can_cast(out.dtype()) {
+                bail!(runtime op.rust, "Expected out tensor to have dtype {}, but got {} instead", result.dtype(), out.dtype());
+            }
+            inplace::resize_out(op.rust, out, &result.sizes())?;
+            inplace::assign(op.rust, out, &result)?;
+        }
+    }
+    Ok(out.clone())
+}
+
+/// The operators' fast path for two tensors: past binding, for rows of two operands without options.
+pub fn binary(op: &'static Op, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    match &op.rule {
+        Rule::Elementwise(rule) => formula::binary(op, rule, a, b),
+        _ => call_into(op, smallvec::smallvec![Arg::Tensor(a.clone()), Arg::Tensor(b.clone())]),
+    }
+}
+
+/// The operators' fast path for a tensor and a number.
+pub fn binary_number(op: &'static Op, a: &Tensor, b: Scalar) -> Result<Tensor> {
+    match &op.rule {
+        Rule::Elementwise(rule) => formula::binary_number(op, rule, a, b),
+        _ => call_into(op, smallvec::smallvec![Arg::Tensor(a.clone()), Arg::Number(b)]),
+    }
+}

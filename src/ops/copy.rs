@@ -1,0 +1,165 @@
+//! Copies: within and between dtypes, with and without history; and the few sums that the engine needs.
+
+use super::apply;
+use super::args::{Arg, Read};
+use super::op::{FUNCTION, METHOD, op};
+use super::op::Rule::Structured as S;
+use super::structured::Structured;
+use crate::autograd::{mode, no_grad};
+use crate::backend::{Executable, Reduce};
+use crate::dtype::DType;
+use crate::error::{Result, bail};
+use crate::program::trace;
+use crate::shape::{Layout, expandable};
+use crate::storage::Storage;
+use crate::tensor::{Body, Tensor};
+use smallvec::smallvec;
+use std::sync::{Arc, OnceLock};
+
+op! {
+    /// A copy of the tensor, through which gradients flow. The copy lies in memory as the original does if that is dense,
+    /// else row-major; `memory_format="contiguous_format"` asks for row-major.
+    CLONE copy as "clone" (self; memory_format: OptStr = None) -> Tensor = "CloneBackward0", METHOD | FUNCTION,
+        S(Structured {
+            forward: |a| {
+                let body = a.tensor(0)?.body();
+                let row_major = a.str(1) == "contiguous_format";
+                Ok(smallvec![Tensor::from_shared(if row_major { contiguous("clone", &body)? } else { duplicate("clone", &body)? })])
+            },
+            backward: Some(|c| Ok(smallvec![c.grad(0)])),
+            saves: &[],
+        });
+    /// The tensor converted to a dtype, through which gradients flow (converted back).
+    TO_COPY to_copy (self, dtype: Dtype) -> Tensor = "ToCopyBackward0", 0,
+        S(Structured {
+            forward: |a| {
+                let body = a.tensor(0)?.body();
+                let dtype = a.opt_dtype(1).unwrap_or(body.dtype);
+                let out = Body::new(Storage::uninit("to", body.layout.numel() * dtype.size())?, dense_like(&body.layout), dtype);
+                convert("to", &body, &out)?;
+                Ok(smallvec![Tensor::from_body(out)])
+            },
+            backward: Some(|c| Ok(smallvec![c.grad(0).map(|g| to_dtype(&g, c.dtype(0))).transpose()?])),
+            saves: &[],
+        }),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::DType(DType::F32)]];
+    /// The elements of `src`, broadcast and converted to this tensor's shape and dtype: what `copy_` writes.
+    COPY copy_from as "copy" (self, src: Tensor, non_blocking: Bool = false) -> Tensor = "CopyBackwards", super::op::INPLACE,
+        S(Structured {
+            forward: |a| {
+                let (to, from) = (a.tensor(0)?.body(), a.tensor(1)?.body());
+                if !expandable(&from.layout.sizes, &to.layout.sizes) {
+                    bail!(runtime "copy_", "The size of tensor a ({}) must match the size of tensor b ({}) at non-singleton dimension 0\ncopy_: shapes {:?} and {:?}", to.layout.sizes.first().unwrap_or(&1), from.layout.sizes.first().unwrap_or(&1), to.layout.sizes, from.layout.sizes);
+                }
+                let out = Body::new(Storage::uninit("copy_", to.layout.numel() * to.dtype.size())?, dense_like(&to.layout), to.dtype);
+                convert("copy_", &from, &out)?;
+                Ok(smallvec![Tensor::from_body(out)])
+            },
+            backward: Some(|c| {
+                let from = match (c.needs(1), c.grad(0)) {
+                    (true, Some(g)) => Some(to_dtype(&sum_to_size(&g, c.sizes(1))?, c.dtype(1))?),
+                    _ => None,
+                };
+                let to = match (c.needs(0), c.grad(0)) {
+                    (true, Some(g)) => Some(super::zeros_like(&g)?),
+                    _ => None,
+                };
+                Ok(smallvec![to, from])
+            }),
+            saves: &[],
+        }),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.t(&[3])), Arg::Bool(false)]];
+}
+
+
+/// Where a copy of a tensor lies: as it does if it is dense, else row-major.
+fn dense_like(layout: &Layout) -> Layout {
+    if layout.is_dense() {
+        Layout { sizes: layout.sizes.clone(), strides: layout.strides.clone(), offset: 0 }
+    } else {
+        Layout::contiguous(layout.sizes.clone())
+    }
+}
+
+/// A copy of a body in fresh memory.
+pub(crate) fn duplicate(op: &'static str, body: &Body) -> Result<Arc<Body>> {
+    copy_into_layout(op, body, dense_like(&body.layout))
+}
+
+/// A row-major copy of a body.
+pub(crate) fn contiguous(op: &'static str, body: &Body) -> Result<Arc<Body>> {
+    copy_into_layout(op, body, Layout::contiguous(body.layout.sizes.clone()))
+}
+
+fn copy_into_layout(op: &'static str, body: &Body, layout: Layout) -> Result<Arc<Body>> {
+    let out = Body::new(Storage::uninit(op, layout.numel() * body.dtype.size())?, layout, body.dtype);
+    convert(op, body, &out)?;
+    Ok(Arc::new(out))
+}
+
+/// Writes the elements of one body, broadcast, to another, converting.
+pub(crate) fn convert(op: &'static str, from: &Body, to: &Body) -> Result<()> {
+    static CASTS: [[OnceLock<Executable>; 4]; 4] = [const { [const { OnceLock::new() }; 4] }; 4];
+    let (a, b) = (from.dtype.compute(), to.dtype.compute());
+    let cast: &Executable = CASTS[a as usize][b as usize].get_or_init(|| Executable::new(trace(&[a], &[], |x, _| vec![x[0].cast(b)])));
+    let overlaps = from.storage.same(&to.storage) && from.layout != to.layout;
+    if overlaps {
+        // Reading and writing one memory through two layouts: by way of a copy.
+        let copy = Body::new(Storage::uninit(op, from.layout.numel() * from.dtype.size())?, Layout::contiguous(from.layout.sizes.clone()), from.dtype);
+        convert(op, from, &copy)?;
+        return convert(op, &copy, to);
+    }
+    cast.run(op, &to.layout.sizes, &[from.operand()], &[], &[to.operand()], Reduce::Sum)
+}
+
+
+/// The tensor in another dtype, differentiable; itself if it has it already.
+pub fn to_dtype(t: &Tensor, dtype: DType) -> Result<Tensor> {
+    if t.dtype() == dtype { Ok(t.clone()) } else { t.to_copy(dtype) }
+}
+
+/// The tensor summed to a shape that broadcasts to its own, differentiable.
+pub fn sum_to_size(t: &Tensor, sizes: &[usize]) -> Result<Tensor> {
+    let have = t.sizes();
+    if have[..] == *sizes {
+        return Ok(t.clone());
+    }
+    if !expandable(sizes, &have) {
+        bail!(runtime "sum_to_size", "size {{{sizes:?}}} is not expandable to size {{{have:?}}}.");
+    }
+    let lead = have.len() - sizes.len();
+    let dims: Vec<i64> = (0..have.len()).filter(|&d| d < lead || (sizes[d - lead] == 1 && have[d] != 1)).map(|d| d as i64).collect();
+    let summed = if dims.is_empty() { t.clone() } else { t.sum(&dims[..], true)? };
+    summed.view(sizes)
+}
+
+/// A copy of a gradient that lies in memory as `like` does, differentiable if recording is on.
+pub fn copy_like(t: &Tensor, like: &Tensor) -> Result<Tensor> {
+    if mode::is_grad_enabled() && t.requires_grad() {
+        return t.copy();
+    }
+    let layout = dense_like(&like.body().layout);
+    Ok(Tensor::from_shared(copy_into_layout("clone", &t.body(), layout)?))
+}
+
+/// `a + b` as a new tensor.
+pub fn sum_of(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    apply::binary(&super::elementwise::ADD, a, b)
+}
+
+/// `a += b` without history.
+pub fn add_assign(a: &Tensor, b: &Tensor) -> Result<()> {
+    let args = apply::with_defaults(&super::elementwise::ADD, smallvec![Arg::Tensor(a.clone()), Arg::Tensor(b.clone())]);
+    no_grad(|| apply::call_in_place(&super::elementwise::ADD, &args)).map(drop)
+}
+
+/// Whether nobody but the holder of this handle can see the tensor's memory, so that it may be written.
+pub fn is_exclusive(t: &Tensor) -> bool {
+    let body = t.body();
+    Arc::strong_count(&t.0) == 1
+        && Arc::strong_count(&body) == 2
+        && body.storage.is_unique()
+        && !body.layout.overlaps_itself()
+        && !t.is_view()
+        && !t.requires_grad()
+}

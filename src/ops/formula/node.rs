@@ -1,0 +1,240 @@
+//! The graph node of every elementwise operation: it runs the gradient Program of its specialisation.
+
+use super::run::{apply, execute, results};
+use super::spec::{GradSpec, Spec};
+use crate::autograd::mode;
+use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, NodeRef, SavedAttribute};
+use crate::autograd::saved::{SavedTensor, freed};
+use crate::error::Result;
+use crate::ops::inplace;
+use crate::program::Source;
+use crate::scalar::Scalar;
+use crate::shape::Dims;
+use crate::tensor::{Body, Tensor};
+use parking_lot::Mutex;
+use smallvec::{SmallVec, smallvec};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// What the node keeps.
+struct ElementwiseBackward {
+    spec: Arc<Spec>,
+    /// The index space, where it is not the shape of the output.
+    sizes: Option<Box<Dims>>,
+    scalars: SmallVec<[Scalar; 2]>,
+    /// Forward values by source; `None` once freed.
+    saved: Mutex<Option<Saved>>,
+}
+
+type Saved = SmallVec<[(Source, SavedTensor); 1]>;
+
+/// Whether the gradient that would be recorded reads input `k`.
+pub(super) fn reads_input(spec: &Spec, tensors: &[Tensor], k: u16) -> bool {
+    let needs = needs_mask(tensors);
+    needs != 0 && spec.gradient(needs, 1).reads.contains(&Source::Input(k))
+}
+
+fn needs_mask(tensors: &[Tensor]) -> u32 {
+    tensors.iter().enumerate().fold(0, |m, (k, t)| m | ((t.requires_grad() && t.dtype().is_float()) as u32) << k)
+}
+
+/// Makes the node of a call and hangs its outputs on it.
+pub(super) fn record(
+    spec: &Arc<Spec>,
+    sizes: &Dims,
+    tensors: &[Tensor],
+    bodies: &[Arc<Body>],
+    scalars: &SmallVec<[Scalar; 2]>,
+    outputs: &[Tensor],
+) -> Result<()> {
+    if !spec.outputs.iter().any(|d| d.is_float()) {
+        return Ok(());
+    }
+    let out_bodies: SmallVec<[Arc<Body>; 2]> = outputs.iter().map(Tensor::body).collect();
+    let node = make(spec, sizes, tensors, bodies, scalars, &out_bodies)?;
+    for (nr, (out, dtype)) in outputs.iter().zip(&spec.outputs).enumerate() {
+        if dtype.is_float() {
+            out.set_history(Edge::new(node.clone(), nr as u32));
+        }
+    }
+    Ok(())
+}
+
+/// Makes the node of an in-place call and puts it before the target.
+#[allow(clippy::too_many_arguments, reason = "a call is that many things")]
+pub(super) fn record_in_place(
+    spec: &Arc<Spec>,
+    sizes: &Dims,
+    tensors: &[Tensor],
+    bodies: &[Arc<Body>],
+    scalars: &SmallVec<[Scalar; 2]>,
+    target: &Tensor,
+    result: &Arc<Body>,
+) -> Result<()> {
+    let node = make(spec, sizes, tensors, bodies, scalars, std::slice::from_ref(result))?;
+    inplace::rebase(target, node)
+}
+
+fn make(
+    spec: &Arc<Spec>,
+    sizes: &Dims,
+    tensors: &[Tensor],
+    bodies: &[Arc<Body>],
+    scalars: &SmallVec<[Scalar; 2]>,
+    outputs: &[Arc<Body>],
+) -> Result<NodeRef> {
+    let edges: SmallVec<[Edge; 2]> =
+        spec.edges.iter().map(|e| e.map_or(Edge::NONE, |k| tensors[k as usize].edge())).collect();
+    let mut saved = Saved::new();
+    let gradient = spec.gradient(needs_mask(tensors), (1 << outputs.len()) - 1);
+    for &source in &gradient.reads {
+        let value = match source {
+            Source::Input(k) => {
+                let (tensor, body) = (&tensors[k as usize], &bodies[k as usize]);
+                // In place, the target's values were copied before they changed.
+                let overwritten = outputs.iter().any(|o| Arc::ptr_eq(o, &tensor.body()));
+                if overwritten {
+                    SavedTensor::copy(body.clone(), tensor.edge())
+                } else {
+                    SavedTensor::input(spec.op, tensor, body.clone())?
+                }
+            }
+            Source::Result(k) => SavedTensor::result(outputs[k as usize].clone(), k as u32),
+        };
+        saved.push((source, value));
+    }
+    let metas = outputs.iter().map(|b| Meta { sizes: b.layout.sizes.clone(), dtype: b.dtype }).collect();
+    let own_sizes = outputs[0].layout.sizes != *sizes;
+    let body = ElementwiseBackward {
+        spec: spec.clone(),
+        sizes: own_sizes.then(|| Box::new(sizes.clone())),
+        scalars: scalars.clone(),
+        saved: Mutex::new(Some(saved)),
+    };
+    Ok(Node::shared(edges, metas, body))
+}
+
+impl ElementwiseBackward {
+    /// Shapes of the gradients wanted: those of the edges' ends.
+    fn targets(&self, node: &NodeRef, needs: u32) -> SmallVec<[Option<Dims>; 2]> {
+        let wanted = self.spec.edges.iter().zip(&node.edges).filter(|(input, _)| input.is_some_and(|k| needs >> k & 1 == 1));
+        wanted.map(|(_, edge)| edge.node().and_then(|n| n.outputs.get(edge.nr as usize)).map(|m| m.sizes.clone())).collect()
+    }
+
+    /// Runs the gradient without recording it.
+    #[allow(clippy::too_many_arguments, reason = "a private helper of backward, with its locals")]
+    fn plain(
+        &self,
+        gradient: &GradSpec,
+        node: &NodeRef,
+        sizes: &Dims,
+        grads: &Grads,
+        targets: &[Option<Dims>],
+        needs: u32,
+        present: u32,
+    ) -> Result<Grads> {
+        let given: SmallVec<[&Tensor; 2]> = grads.iter().flatten().collect();
+        let mut out: Grads = smallvec![None; gradient.passes.len()];
+        for (k, slot) in out.iter_mut().enumerate() {
+            // A gradient that is just the cotangent is handed on, not copied.
+            if let Some(from) = gradient.passes[k].filter(|_| targets[k].as_ref() == Some(sizes)) {
+                *slot = given.get(from as usize).map(|g| (*g).clone());
+            }
+        }
+        let passed = out.iter().filter(|g| g.is_some()).count();
+        if passed == out.len() {
+            return Ok(out);
+        }
+        if passed > 0 {
+            // Compute the others alone.
+            let mut wanted = (0..32).filter(|k| needs >> k & 1 == 1);
+            let rest = out.iter().filter_map(|g| Some((g.is_none(), wanted.next()?))).filter(|r| r.0).fold(0, |m, r| m | 1 << r.1);
+            let some: SmallVec<[Option<Dims>; 2]> = targets.iter().zip(&out).filter(|(_, g)| g.is_none()).map(|(t, _)| t.clone()).collect();
+            let mut computed = self.plain(&self.spec.gradient(rest, present), node, sizes, grads, &some, rest, present)?.into_iter();
+            for slot in out.iter_mut().filter(|g| g.is_none()) {
+                *slot = computed.next().flatten();
+            }
+            return Ok(out);
+        }
+        let mut bodies: SmallVec<[Arc<Body>; 3]> = given.iter().map(|g| g.body()).collect();
+        {
+            let saved = self.saved.lock();
+            for source in &gradient.reads {
+                bodies.push(self.find(&saved, node, *source)?.body(node)?.clone());
+            }
+        }
+        let outputs = results(&gradient.spec, sizes, &bodies, targets)?;
+        execute(&gradient.spec, sizes, &bodies, &self.scalars, &outputs)?;
+        Ok(outputs.into_iter().map(|b| Some(Tensor::from_body(b))).collect())
+    }
+
+    fn find<'s>(&self, saved: &'s Option<Saved>, node: &NodeRef, source: Source) -> Result<&'s SavedTensor> {
+        let saved = saved.as_ref().ok_or_else(|| freed(node))?;
+        saved.iter().find(|(s, _)| *s == source).map(|(_, v)| v).ok_or_else(|| freed(node))
+    }
+}
+
+impl Backward for ElementwiseBackward {
+    fn name(&self) -> Cow<'static, str> {
+        Cow::Owned(self.spec.node.to_string())
+    }
+
+    fn backward(&self, call: &Call<'_>, grads: Grads) -> Result<Grads> {
+        let node = call.node;
+        let mut needs = 0u32;
+        for (input, need) in self.spec.edges.iter().zip(call.needs) {
+            if let (Some(k), true) = (input, need) {
+                needs |= 1 << k;
+            }
+        }
+        let present = grads.iter().enumerate().fold(0u32, |m, (k, g)| m | (g.is_some() as u32) << k);
+        let mut out: Grads = smallvec![None; node.edges.len()];
+        if needs == 0 || present == 0 {
+            return Ok(out);
+        }
+        let gradient = self.spec.gradient(needs, present);
+        let sizes = self.sizes.as_deref().unwrap_or(&node.outputs[0].sizes);
+        let targets = self.targets(node, needs);
+        let results = if mode::is_grad_enabled() {
+            let mut tensors: SmallVec<[Tensor; 3]> = grads.iter().flatten().cloned().collect();
+            {
+                let saved = self.saved.lock();
+                for source in &gradient.reads {
+                    tensors.push(self.find(&saved, node, *source)?.unpack(node)?);
+                }
+            }
+            apply(&gradient.spec, sizes, tensors, &self.scalars, &targets)?.into_iter().map(Some).collect()
+        } else {
+            self.plain(&gradient, node, sizes, &grads, &targets, needs, present)?
+        };
+        let mut results = results.into_iter();
+        for (slot, input) in out.iter_mut().zip(&self.spec.edges) {
+            if input.is_some_and(|k| needs >> k & 1 == 1) {
+                *slot = results.next().flatten();
+            }
+        }
+        Ok(out)
+    }
+
+    fn release(&self) {
+        let mut saved = self.saved.lock();
+        // A node that keeps nothing can be walked again and again, as in PyTorch.
+        if saved.as_ref().is_some_and(|s| !s.is_empty()) {
+            let old = saved.take();
+            drop(saved);
+            drop(old);
+        }
+    }
+
+    fn saved(&self) -> Vec<(Cow<'static, str>, SavedAttribute)> {
+        let saved = self.saved.lock();
+        let tensors = saved.iter().flatten().map(|(source, value)| {
+            let name = match *source {
+                Source::Input(k) => self.spec.names.get(k as usize).copied().unwrap_or("self"),
+                Source::Result(_) => "result",
+            };
+            (Cow::Borrowed(name), SavedAttribute::Tensor(value.clone()))
+        });
+        tensors.collect()
+    }
+}

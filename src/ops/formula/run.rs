@@ -1,0 +1,301 @@
+//! Running an elementwise row: promotion, checks, the choice of a specialisation, results, and the graph node.
+
+use super::node::record;
+use super::spec::{Elementwise, Given, Key, Promote, Spec};
+use crate::autograd::mode;
+use crate::backend::Operand;
+use crate::dtype::{Category, DType, Promotion};
+use crate::error::{Result, bail};
+use crate::ops::args::{Arg, Args};
+use crate::ops::inplace;
+use crate::ops::op::{Kind, Op, Outputs};
+use crate::scalar::Scalar;
+use crate::shape::{Dims, Layout, broadcast, checked_numel, expandable};
+use crate::storage::Storage;
+use crate::tensor::{Body, Tensor, default_dtype};
+use smallvec::{SmallVec, smallvec};
+use std::sync::Arc;
+
+/// A call whose operands are sorted out.
+pub(super) struct Prepared {
+    pub spec: Arc<Spec>,
+    pub tensors: SmallVec<[Tensor; 3]>,
+    pub bodies: SmallVec<[Arc<Body>; 3]>,
+    pub scalars: SmallVec<[Scalar; 2]>,
+    pub sizes: Dims,
+}
+
+/// Runs a row out of place.
+pub(crate) fn forward(op: &'static Op, rule: &'static Elementwise, args: &Args) -> Result<Outputs> {
+    let call = prepare(op, rule, args)?;
+    let outputs = results(&call.spec, &call.sizes, &call.bodies, &[None])?;
+    execute(&call.spec, &call.sizes, &call.bodies, &call.scalars, &outputs)?;
+    finish(call, outputs)
+}
+
+/// Wraps results and records the node.
+fn finish(call: Prepared, outputs: SmallVec<[Body; 2]>) -> Result<Outputs> {
+    let outputs: Outputs = outputs.into_iter().map(Tensor::from_body).collect();
+    let requires_grad = mode::is_grad_enabled() && call.tensors.iter().any(Tensor::requires_grad);
+    if requires_grad {
+        record(&call.spec, &call.sizes, &call.tensors, &call.bodies, &call.scalars, &outputs)?;
+    } else if mode::is_inference_mode() {
+        outputs.iter().for_each(Tensor::mark_inference);
+    }
+    Ok(outputs)
+}
+
+/// Runs a row into its first operand (`add_`).
+pub(crate) fn in_place(op: &'static Op, rule: &'static Elementwise, args: &Args) -> Result<Tensor> {
+    let mut call = prepare(op, rule, args)?;
+    let target = call.tensors[0].clone();
+    let body = call.bodies[0].clone();
+    let result = call.spec.outputs[0];
+    if !result.can_cast(body.dtype) {
+        bail!(runtime op.rust, "result type {} can't be cast to the desired output type {}", result.legacy(), body.dtype.legacy());
+    }
+    if call.sizes != body.layout.sizes {
+        bail!(runtime op.rust, "output with shape {:?} doesn't match the broadcast shape {:?}", body.layout.sizes, call.sizes);
+    }
+    let records = mode::is_grad_enabled() && call.tensors.iter().any(Tensor::requires_grad);
+    inplace::check(op.rust, &target, records)?;
+    inplace::check_overlap(op.rust, &body, &call.bodies[1..])?;
+    let history = if records && body.dtype.is_float() {
+        // What backward reads of the target is kept from before the change.
+        let reads = super::node::reads_input(&call.spec, &call.tensors, 0);
+        if reads {
+            call.bodies[0] = crate::ops::copy::duplicate(op.rust, &body)?;
+        }
+        Some(reads)
+    } else {
+        None
+    };
+    execute_into(&call.spec, &call.sizes, &call.bodies, &call.scalars, &body)?;
+    body.bump_version();
+    if history.is_some() {
+        super::node::record_in_place(&call.spec, &call.sizes, &call.tensors, &call.bodies, &call.scalars, &target, &body)?;
+    }
+    Ok(target)
+}
+
+/// Runs a row into a tensor given as `out=`.
+pub(crate) fn into_out(op: &'static Op, rule: &'static Elementwise, args: &Args, out: &Tensor) -> Result<()> {
+    let call = prepare(op, rule, args)?;
+    inplace::check_out(op.rust, out, &call.tensors)?;
+    let result = call.spec.outputs[0];
+    if !result.can_cast(out.dtype()) {
+        bail!(runtime op.rust, "result type {} can't be cast to the desired output type {}", result.legacy(), out.dtype().legacy());
+    }
+    inplace::resize_out(op.rust, out, &call.sizes)?;
+    let body = out.body();
+    inplace::check_overlap(op.rust, &body, &call.bodies)?;
+    execute_into(&call.spec, &call.sizes, &call.bodies, &call.scalars, &body)?;
+    body.bump_version();
+    Ok(())
+}
+
+/// Sorts out operands and numbers, promotes, broadcasts, and finds the specialisation.
+fn prepare(op: &'static Op, rule: &'static Elementwise, args: &Args) -> Result<Prepared> {
+    let mut tensors: SmallVec<[Tensor; 3]> = SmallVec::new();
+    let mut bodies: SmallVec<[Arc<Body>; 3]> = SmallVec::new();
+    let mut scalars: SmallVec<[Scalar; 2]> = SmallVec::new();
+    let mut sizes = Dims::new();
+    let mut operands: SmallVec<[Given; 4]> = SmallVec::new();
+    let mut numbers: SmallVec<[Scalar; 2]> = SmallVec::new();
+    let mut promotion = Promotion::default();
+    let default = default_dtype();
+    for (param, arg) in op.params.iter().zip(args) {
+        let operand = matches!(param.kind, Kind::Tensor | Kind::OptTensor | Kind::Operand | Kind::OptOperand);
+        match (operand, arg) {
+            (true, Arg::Tensor(t)) => {
+                let body = t.body();
+                promotion.tensor(body.dtype, body.layout.rank());
+                operands.push(Given::Tensor(body.dtype));
+                sizes = if tensors.is_empty() {
+                    body.layout.sizes.clone()
+                } else {
+                    broadcast(op.rust, &sizes, &body.layout.sizes)?
+                };
+                tensors.push(t.clone());
+                bodies.push(body);
+            }
+            (true, Arg::None) => operands.push(Given::Absent),
+            (true, arg) => {
+                let number = number(arg)?;
+                promotion.number(number.category(), default);
+                operands.push(Given::Number);
+                scalars.push(number);
+            }
+            (false, Arg::Number(_) | Arg::Float(_)) => numbers.push(number(arg)?),
+            (false, Arg::Int(_)) if matches!(param.kind, Kind::Int | Kind::Number) => numbers.push(number(arg)?),
+            _ => {}
+        }
+    }
+    let mut common = promotion.result(default);
+    if rule.promote == Promote::Float && !common.is_float() {
+        common = default;
+    }
+    (rule.check)(args, common)?;
+    let accept = rule.accept;
+    let accepted = match common.category() {
+        _ if rule.promote == Promote::Logical => true,
+        Category::Bool => accept.bool,
+        Category::Int => accept.int,
+        Category::Float => accept.float,
+    };
+    if !accepted {
+        bail!(runtime op.rust, "\"{}\" not implemented for '{}'", op.name, common.legacy());
+    }
+    let variant = (rule.variant)(args)?;
+    let n = numbers.len() as u8;
+    scalars.extend(numbers);
+    let key = Key { operands, numbers: n, variant, common };
+    let spec = match slot(&key) {
+        Some(slot) => rule.common(op, slot, || key),
+        None => rule.specialise(op, key),
+    };
+    Ok(Prepared { spec, tensors, bodies, scalars, sizes })
+}
+
+fn number(arg: &Arg) -> Result<Scalar> {
+    Ok(match arg {
+        Arg::Number(s) => *s,
+        Arg::Float(x) => Scalar::Float(*x),
+        Arg::Int(n) => Scalar::Int(*n),
+        Arg::Bool(b) => Scalar::Bool(*b),
+        other => bail!(type_ "", "expected a number, got {other:?}"),
+    })
+}
+
+/// The cache slot of a common call: tensors all float32 or all float64, the last operand possibly a number.
+#[inline]
+fn slot(key: &Key) -> Option<usize> {
+    if key.variant > 1 || !matches!(key.common, DType::F32 | DType::F64) {
+        return None;
+    }
+    let (last, first) = key.operands.split_last()?;
+    let plain = first.iter().all(|g| *g == Given::Tensor(key.common));
+    let number = match last {
+        Given::Tensor(d) if *d == key.common => 0,
+        Given::Number => 1,
+        _ => return None,
+    };
+    plain.then_some((key.variant as usize) << 2 | number << 1 | (key.common == DType::F64) as usize)
+}
+
+/// Fresh memory for the results. `targets[k]` is the shape of a reduced result. A full-size result lies in memory as the
+/// first operand of its shape does.
+pub(super) fn results(
+    spec: &Spec,
+    sizes: &Dims,
+    inputs: &[Arc<Body>],
+    targets: &[Option<Dims>],
+) -> Result<SmallVec<[Body; 2]>> {
+    let mut out = SmallVec::new();
+    for (k, &dtype) in spec.outputs.iter().enumerate() {
+        let layout = match targets.get(k) {
+            Some(Some(target)) if target != sizes => Layout::contiguous(target.clone()),
+            _ => like(sizes, inputs),
+        };
+        let n = checked_numel(spec.op, &layout.sizes)?;
+        out.push(Body::new(Storage::uninit(spec.op, n * dtype.size())?, layout, dtype));
+    }
+    Ok(out)
+}
+
+#[inline]
+fn like(sizes: &Dims, inputs: &[Arc<Body>]) -> Layout {
+    let model = inputs.iter().map(|b| &b.layout).find(|l| l.sizes == *sizes);
+    match model {
+        Some(l) if !l.is_contiguous() && l.is_dense() => Layout { sizes: sizes.clone(), strides: l.strides.clone(), offset: 0 },
+        _ => Layout::contiguous(sizes.clone()),
+    }
+}
+
+/// Runs the program into fresh results.
+#[inline]
+pub(super) fn execute(
+    spec: &Spec,
+    sizes: &[usize],
+    inputs: &[Arc<Body>],
+    scalars: &[Scalar],
+    outputs: &[Body],
+) -> Result<()> {
+    let ins: SmallVec<[Operand<'_>; 4]> = inputs.iter().map(|b| b.operand()).collect();
+    let outs: SmallVec<[Operand<'_>; 2]> = outputs.iter().map(Body::operand).collect();
+    spec.executable.run(spec.op, sizes, &ins, scalars, &outs, Spec::REDUCE)
+}
+
+/// Runs the program into memory that is there already.
+fn execute_into(spec: &Spec, sizes: &[usize], inputs: &[Arc<Body>], scalars: &[Scalar], out: &Body) -> Result<()> {
+    let ins: SmallVec<[Operand<'_>; 4]> = inputs.iter().map(|b| b.operand()).collect();
+    if out.dtype.compute() == spec.outputs[0].compute() {
+        return spec.executable.run(spec.op, sizes, &ins, scalars, &[out.operand()], Spec::REDUCE);
+    }
+    // The result is of a lower category than the target's: compute it as it is, then convert.
+    let temporary = results(spec, &sizes.into(), inputs, &[None])?;
+    spec.executable.run(spec.op, sizes, &ins, scalars, &[temporary[0].operand()], Spec::REDUCE)?;
+    crate::ops::copy::convert(spec.op, &temporary[0], out)
+}
+
+/// Runs a specialisation (a gradient) on tensors, recording it if grad mode is on. `targets` are the shapes of the results.
+pub(super) fn apply(
+    spec: &Arc<Spec>,
+    sizes: &Dims,
+    tensors: SmallVec<[Tensor; 3]>,
+    scalars: &[Scalar],
+    targets: &[Option<Dims>],
+) -> Result<Outputs> {
+    let bodies: SmallVec<[Arc<Body>; 3]> = tensors.iter().map(Tensor::body).collect();
+    debug_assert!(bodies.iter().all(|b| expandable(&b.layout.sizes, sizes)));
+    let outputs = results(spec, sizes, &bodies, targets)?;
+    execute(spec, sizes, &bodies, scalars, &outputs)?;
+    let scalars = SmallVec::from_slice(scalars);
+    finish(Prepared { spec: spec.clone(), tensors, bodies, scalars, sizes: sizes.clone() }, outputs)
+}
+
+/// The two operators' fast path: tensors of one float dtype, straight to the specialisation.
+pub(crate) fn binary(op: &'static Op, rule: &'static Elementwise, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    let (x, y) = (a.body(), b.body());
+    if x.dtype != y.dtype || !matches!(x.dtype, DType::F32 | DType::F64) {
+        let args: Args = smallvec![Arg::Tensor(a.clone()), Arg::Tensor(b.clone())];
+        return crate::ops::apply::call_into(op, crate::ops::apply::with_defaults(op, args));
+    }
+    let dtype = x.dtype;
+    let key = || Key { operands: smallvec![Given::Tensor(dtype); 2], numbers: 0, variant: 0, common: dtype };
+    let spec = rule.common(op, (dtype == DType::F64) as usize, key);
+    let sizes = broadcast(op.rust, &x.layout.sizes, &y.layout.sizes)?;
+    quick(spec, sizes, smallvec![a.clone(), b.clone()], smallvec![x, y], SmallVec::new())
+}
+
+/// The fast path of a tensor with a number.
+pub(crate) fn binary_number(op: &'static Op, rule: &'static Elementwise, a: &Tensor, b: Scalar) -> Result<Tensor> {
+    let x = a.body();
+    if !matches!(x.dtype, DType::F32 | DType::F64) {
+        let args: Args = smallvec![Arg::Tensor(a.clone()), Arg::Number(b)];
+        return crate::ops::apply::call_into(op, crate::ops::apply::with_defaults(op, args));
+    }
+    let dtype = x.dtype;
+    let key = || Key { operands: smallvec![Given::Tensor(dtype), Given::Number], numbers: 0, variant: 0, common: dtype };
+    let spec = rule.common(op, 2 | (dtype == DType::F64) as usize, key);
+    let sizes = x.layout.sizes.clone();
+    quick(spec, sizes, smallvec![a.clone()], smallvec![x], smallvec![b])
+}
+
+fn quick(
+    spec: Arc<Spec>,
+    sizes: Dims,
+    tensors: SmallVec<[Tensor; 3]>,
+    bodies: SmallVec<[Arc<Body>; 3]>,
+    scalars: SmallVec<[Scalar; 2]>,
+) -> Result<Tensor> {
+    let outputs = results(&spec, &sizes, &bodies, &[None])?;
+    execute(&spec, &sizes, &bodies, &scalars, &outputs)?;
+    let mut outputs = finish(Prepared { spec, tensors, bodies, scalars, sizes }, outputs)?;
+    outputs.pop().map_or_else(|| bail_internal(), Ok)
+}
+
+#[cold]
+fn bail_internal() -> Result<Tensor> {
+    bail!(runtime "", "internal error: an elementwise operation without result")
+}

@@ -1,0 +1,256 @@
+//! Operations with a kernel of their own: the row brings a forward function and a derivative written with tensor methods,
+//! which makes every higher derivative follow.
+
+use super::args::{Arg, Args, Read};
+use super::op::{Kind, Op, Outputs};
+use crate::autograd::mode::{self, GradMode};
+use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, SavedAttribute};
+use crate::autograd::saved::{SavedTensor, freed};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::shape::Layout;
+use crate::tensor::{Body, Tensor};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// A structured row.
+pub struct Structured {
+    /// Computes the results; recording is off meanwhile.
+    pub forward: fn(&Args) -> Result<Outputs>,
+    /// Gradients of the tensor arguments, one per edge, from those of the results; `None` if there is none.
+    pub backward: Option<fn(&Context<'_>) -> Result<Grads>>,
+    /// What backward reads.
+    pub saves: &'static [Save],
+}
+
+/// A value kept for backward.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Save {
+    /// A tensor argument, by edge number.
+    Input(usize),
+    /// A tensor argument that only the gradient of another edge reads: `(argument, gradient)`.
+    InputFor(usize, usize),
+    /// A result.
+    Output(usize),
+}
+
+/// What a derivative may read.
+pub struct Context<'a> {
+    node: &'a StructuredBackward,
+    call: &'a Call<'a>,
+    grads: &'a Grads,
+}
+
+impl Context<'_> {
+    /// The gradient of result `k`, if there is one.
+    pub fn grad(&self, k: usize) -> Option<Tensor> {
+        self.grads.get(k).cloned().flatten()
+    }
+
+    /// Whether the gradient of edge `k` is asked for.
+    pub fn needs(&self, k: usize) -> bool {
+        self.call.needs.get(k).copied().unwrap_or(false)
+    }
+
+    /// The gradient for edge `k`, computed only if it is asked for and there is one for result 0.
+    pub fn when(&self, k: usize, f: impl FnOnce(Tensor) -> Result<Tensor>) -> Result<Option<Tensor>> {
+        match self.grad(0) {
+            Some(g) if self.needs(k) => f(g).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Tensor argument of edge `k`, if it was given.
+    pub fn opt_input(&self, k: usize) -> Result<Option<Tensor>> {
+        if self.node.inputs[k].is_none() { Ok(None) } else { self.input(k).map(Some) }
+    }
+
+    /// Saved tensor argument of edge `k`.
+    ///
+    /// # Errors
+    /// `RuntimeError` if it was modified in place or freed.
+    pub fn input(&self, k: usize) -> Result<Tensor> {
+        self.unpack(|s| matches!(s, Save::Input(i) | Save::InputFor(i, _) if *i == k))
+    }
+
+    /// Saved result `k`.
+    ///
+    /// # Errors
+    /// `RuntimeError` if it was modified in place or freed.
+    pub fn output(&self, k: usize) -> Result<Tensor> {
+        self.unpack(|s| *s == Save::Output(k))
+    }
+
+    fn unpack(&self, which: impl Fn(&Save) -> bool) -> Result<Tensor> {
+        let saved = self.node.saved.lock();
+        let values = saved.as_ref().ok_or_else(|| freed(self.call.node))?;
+        let (_, value) = values.iter().find(|(s, _)| which(s)).ok_or_else(|| missing(self.node.op))?;
+        value.unpack(self.call.node)
+    }
+
+    /// The sizes that tensor argument of edge `k` had.
+    pub fn sizes(&self, k: usize) -> &[usize] {
+        self.node.inputs[k].as_ref().map_or(&[], |m| &m.sizes)
+    }
+
+    /// The dtype that tensor argument of edge `k` had.
+    pub fn dtype(&self, k: usize) -> DType {
+        self.node.inputs[k].as_ref().map_or(DType::F32, |m| m.dtype)
+    }
+
+    /// The layout that the first tensor argument of a view operation had.
+    pub fn layout(&self) -> Option<&Layout> {
+        self.node.layout.as_deref()
+    }
+
+    /// The number of edges.
+    pub fn edges(&self) -> usize {
+        self.node.inputs.len()
+    }
+}
+
+impl Read for Context<'_> {
+    /// An argument that is no tensor.
+    fn arg(&self, i: usize) -> &Arg {
+        self.node.args.arg(i)
+    }
+}
+
+#[cold]
+fn missing(op: &'static Op) -> Error {
+    Error::runtime(op.rust, "internal error: the derivative reads a value that the row does not save")
+}
+
+type Derivative = fn(&Context<'_>) -> Result<Grads>;
+
+/// The node.
+struct StructuredBackward {
+    op: &'static Op,
+    /// The arguments, tensors taken out.
+    args: Args,
+    /// For each edge what the tensor was; `None` if it was not given.
+    inputs: SmallVec<[Option<Meta>; 2]>,
+    layout: Option<Box<Layout>>,
+    derivative: Derivative,
+    saved: Mutex<Option<SmallVec<[(Save, SavedTensor); 1]>>>,
+}
+
+/// Runs a structured row.
+pub(super) fn forward(op: &'static Op, rule: &Structured, args: &Args) -> Result<Outputs> {
+    let recording = mode::is_grad_enabled();
+    let outputs = {
+        let _mode = GradMode::set(false);
+        (rule.forward)(args)?
+    };
+    match rule.backward {
+        Some(derivative) if recording && !op.node.is_empty() => record(op, args, None, derivative, rule.saves, &outputs)?,
+        _ if mode::is_inference_mode() => outputs.iter().for_each(Tensor::mark_inference),
+        _ => {}
+    }
+    Ok(outputs)
+}
+
+/// The tensor arguments, one for each edge.
+fn edge_tensors<'a>(op: &'static Op, args: &'a Args) -> SmallVec<[Option<&'a Tensor>; 2]> {
+    let mut tensors = SmallVec::new();
+    for (param, arg) in op.params.iter().zip(args) {
+        match (param.kind, arg) {
+            (Kind::Tensor | Kind::OptTensor | Kind::Operand | Kind::OptOperand, Arg::Tensor(t)) => tensors.push(Some(t)),
+            (Kind::Tensor | Kind::OptTensor | Kind::Operand | Kind::OptOperand, _) => tensors.push(None),
+            (_, Arg::Tensors(list)) => tensors.extend(list.iter().map(Some)),
+            // Indices have no gradient and no edge.
+            _ => {}
+        }
+    }
+    tensors
+}
+
+/// Makes the node of a call, if any argument requires a gradient, and hangs the float results on it.
+pub(super) fn record(
+    op: &'static Op,
+    args: &Args,
+    layout: Option<&Layout>,
+    derivative: Derivative,
+    saves: &'static [Save],
+    outputs: &[Tensor],
+) -> Result<()> {
+    let tensors = edge_tensors(op, args);
+    let needs = |k: usize| tensors.get(k).is_some_and(|t| t.is_some_and(|t| t.requires_grad()));
+    if !(0..tensors.len()).any(needs) || !outputs.iter().any(|o| o.dtype().is_float()) {
+        return Ok(());
+    }
+    let mut saved = SmallVec::new();
+    for &save in saves {
+        let value = match save {
+            Save::InputFor(_, of) if !needs(of) => continue,
+            Save::Input(k) | Save::InputFor(k, _) => match tensors[k] {
+                Some(t) => SavedTensor::input(op.rust, t, t.body())?,
+                None => continue,
+            },
+            Save::Output(k) => SavedTensor::result(outputs[k].body(), k as u32),
+        };
+        saved.push((save, value));
+    }
+    let meta = |b: Arc<Body>| Meta { sizes: b.layout.sizes.clone(), dtype: b.dtype };
+    let edges: SmallVec<[Edge; 2]> = tensors.iter().map(|t| t.map_or(Edge::NONE, Tensor::edge)).collect();
+    let body = StructuredBackward {
+        op,
+        args: args.iter().map(without_tensors).collect(),
+        inputs: tensors.iter().map(|t| t.map(|t| meta(t.body()))).collect(),
+        layout: layout.map(|l| Box::new(l.clone())),
+        derivative,
+        saved: Mutex::new(Some(saved)),
+    };
+    let node = Node::shared(edges, outputs.iter().map(|o| meta(o.body())).collect(), body);
+    for (nr, out) in outputs.iter().enumerate() {
+        if out.dtype().is_float() {
+            out.set_history(Edge::new(node.clone(), nr as u32));
+        }
+    }
+    Ok(())
+}
+
+/// An argument as the node keeps it: tensors only as saved values, index tensors whole.
+fn without_tensors(arg: &Arg) -> Arg {
+    match arg {
+        Arg::Tensor(_) | Arg::Tensors(_) => Arg::None,
+        other => other.clone(),
+    }
+}
+
+impl Backward for StructuredBackward {
+    fn name(&self) -> Cow<'static, str> {
+        self.op.node.into()
+    }
+
+    fn backward(&self, call: &Call<'_>, grads: Grads) -> Result<Grads> {
+        if grads.iter().all(Option::is_none) {
+            return Ok(Grads::from_elem(None, call.node.edges.len()));
+        }
+        (self.derivative)(&Context { node: self, call, grads: &grads })
+    }
+
+    fn release(&self) {
+        let mut saved = self.saved.lock();
+        if saved.as_ref().is_some_and(|s| !s.is_empty()) {
+            let old = saved.take();
+            drop(saved);
+            drop(old);
+        }
+    }
+
+    fn saved(&self) -> Vec<(Cow<'static, str>, SavedAttribute)> {
+        let names: Vec<&'static str> = self.op.params.iter().filter(|p| matches!(p.kind, Kind::Tensor | Kind::OptTensor | Kind::Operand | Kind::OptOperand)).map(|p| p.name).collect();
+        let saved = self.saved.lock();
+        let tensors = saved.iter().flatten().map(|(save, value)| {
+            let name = match *save {
+                Save::Input(k) | Save::InputFor(k, _) => names.get(k).copied().map_or("tensors", |n| if n == "input" { "self" } else { n }),
+                Save::Output(_) => "result",
+            };
+            (Cow::Borrowed(name), SavedAttribute::Tensor(value.clone()))
+        });
+        tensors.collect()
+    }
+}

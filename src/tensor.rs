@@ -1,0 +1,215 @@
+//! The value that users hold. A [`Tensor`] is identity (what autograd, hooks and Python attach to) around one atomically
+//! replaceable [`Body`] (layout, dtype, device, storage, version counter). Whatever changes a tensor's metadata publishes a
+//! new Body; nothing edits one, so whoever took a snapshot keeps what it saw. Kernels and formulas live elsewhere.
+
+mod create;
+mod format;
+mod identity;
+mod operators;
+mod read;
+
+pub use create::{default_dtype, set_default_dtype};
+pub use format::{Elements, PrintChange, PrintOptions, repr, size_repr};
+pub(crate) use identity::{Creation, Extra};
+pub use read::Value;
+
+use crate::autograd::node::Edge;
+use crate::backend::Operand;
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::shape::Layout;
+use crate::storage::Storage;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// An n-dimensional array with autograd. Cloning shares: it is a second handle to the same tensor (for a copy of the
+/// elements see [`Tensor::copy`](crate::ops), PyTorch's `clone`).
+#[derive(Clone)]
+pub struct Tensor(pub(crate) Arc<Impl>);
+
+/// The identity behind a [`Tensor`].
+pub struct Impl {
+    body: Mutex<Arc<Body>>,
+    flags: AtomicU8,
+    grad_fn: Mutex<Edge>,
+    extra: OnceLock<Box<Extra>>,
+    /// The Python object that stands for this tensor, not owned: a new one is made when it is null or dying.
+    pub(crate) python: AtomicPtr<()>,
+}
+
+/// Gradients flow to it (leaf or not).
+const REQUIRES_GRAD: u8 = 1;
+/// Made under inference mode: no version counter, no autograd ever.
+const INFERENCE: u8 = 2;
+/// It is a view of another tensor, so its history may have to be rebuilt.
+const VIEW: u8 = 4;
+
+/// What a tensor is at one moment.
+#[derive(Clone, Debug)]
+pub struct Body {
+    /// Sizes, strides, offset.
+    pub layout: Layout,
+    /// Type of the elements.
+    pub dtype: DType,
+    /// The bytes.
+    pub storage: Storage,
+    /// The counter of in-place modifications.
+    pub version: Version,
+}
+
+/// A version counter: shared by all tensors that see the same values by way of views and `detach()`.
+#[derive(Clone, Debug)]
+pub enum Version {
+    /// The counter born with the storage.
+    OfStorage,
+    /// A counter of its own, as `.data` and `x.data = t` make.
+    Own(Arc<AtomicU32>),
+}
+
+impl Body {
+    /// A body over a storage that is seen whole.
+    #[inline]
+    pub fn new(storage: Storage, layout: Layout, dtype: DType) -> Body {
+        Body { layout, dtype, storage, version: Version::OfStorage }
+    }
+
+    /// The same memory and version counter seen through another layout.
+    #[inline]
+    pub fn with_layout(&self, layout: Layout) -> Body {
+        Body { layout, dtype: self.dtype, storage: self.storage.clone(), version: self.version.clone() }
+    }
+
+    #[inline]
+    fn counter(&self) -> &AtomicU32 {
+        match &self.version {
+            Version::OfStorage => self.storage.birth_version(),
+            Version::Own(counter) => counter,
+        }
+    }
+
+    /// How often the values have been changed in place.
+    #[inline]
+    pub fn version(&self) -> u32 {
+        self.counter().load(Ordering::Acquire)
+    }
+
+    /// Records an in-place change.
+    #[inline]
+    pub fn bump_version(&self) {
+        self.counter().fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// As a kernel sees it.
+    #[inline]
+    pub fn operand(&self) -> Operand<'_> {
+        Operand { storage: &self.storage, layout: &self.layout, dtype: self.dtype }
+    }
+}
+
+impl Tensor {
+    /// A tensor without history around a body.
+    #[inline]
+    pub fn from_body(body: Body) -> Tensor {
+        Tensor::from_shared(Arc::new(body))
+    }
+
+    /// A tensor without history around a body that others may hold too.
+    #[inline]
+    pub fn from_shared(body: Arc<Body>) -> Tensor {
+        Tensor(Arc::new(Impl {
+            body: Mutex::new(body),
+            flags: AtomicU8::new(0),
+            grad_fn: Mutex::new(Edge::NONE),
+            extra: OnceLock::new(),
+            python: AtomicPtr::new(std::ptr::null_mut()),
+        }))
+    }
+
+    /// A snapshot of what the tensor is now.
+    #[inline]
+    pub fn body(&self) -> Arc<Body> {
+        self.0.body.lock().clone()
+    }
+
+    /// Publishes a new body; snapshots taken before keep the old one.
+    pub(crate) fn publish(&self, body: Body) {
+        let fresh = Arc::new(body);
+        let old = std::mem::replace(&mut *self.0.body.lock(), fresh);
+        drop(old);
+    }
+
+    /// Whether two handles are the same tensor.
+    #[inline]
+    pub fn is(&self, other: &Tensor) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// A number that no other living tensor has.
+    pub fn id(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
+    }
+
+    /// The sizes.
+    pub fn sizes(&self) -> crate::shape::Dims {
+        self.0.body.lock().layout.sizes.clone()
+    }
+
+    /// Number of dimensions.
+    #[inline]
+    pub fn rank(&self) -> usize {
+        self.0.body.lock().layout.rank()
+    }
+
+    /// Number of elements.
+    #[inline]
+    pub fn numel(&self) -> usize {
+        self.0.body.lock().layout.numel()
+    }
+
+    /// Type of the elements.
+    #[inline]
+    pub fn dtype(&self) -> DType {
+        self.0.body.lock().dtype
+    }
+
+    /// Where the elements are.
+    pub fn device(&self) -> Device {
+        Device::Cpu
+    }
+
+    /// Whether elements lie in row-major order without gaps.
+    pub fn is_contiguous(&self) -> bool {
+        self.0.body.lock().layout.is_contiguous()
+    }
+
+    /// How often the values have been changed in place (`_version`).
+    pub fn version(&self) -> u32 {
+        self.0.body.lock().version()
+    }
+
+    #[inline]
+    pub(crate) fn flag(&self, bit: u8) -> bool {
+        self.0.flags.load(Ordering::Acquire) & bit != 0
+    }
+
+    pub(crate) fn set_flag(&self, bit: u8, on: bool) {
+        if on {
+            self.0.flags.fetch_or(bit, Ordering::AcqRel);
+        } else {
+            self.0.flags.fetch_and(!bit, Ordering::AcqRel);
+        }
+    }
+}
+
+impl std::fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.to_repr(&PrintOptions::default()))
+    }
+}
+
+impl std::fmt::Display for Tensor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.to_repr(&PrintOptions::default()))
+    }
+}

@@ -1,0 +1,308 @@
+//! The autograd side of a tensor's identity: whether it requires a gradient, its history, its gradient, and what it is a
+//! view of.
+
+use super::{Body, INFERENCE, Impl, REQUIRES_GRAD, Tensor, VIEW};
+use crate::autograd::engine::AccumulateGrad;
+use crate::autograd::hooks::{List, TensorHook};
+use crate::autograd::node::{Edge, Node};
+use crate::autograd::mode;
+use crate::error::{Result, bail};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+/// What few tensors need, allocated when first used.
+#[derive(Default)]
+pub(crate) struct Extra {
+    pub grad: Mutex<Option<Tensor>>,
+    pub accumulator: Mutex<Option<Weak<Node>>>,
+    pub hooks: LeafHooks,
+    pub retains: AtomicBool,
+    pub view: Option<ViewInfo>,
+}
+
+/// Hooks that live on a leaf, whose node comes and goes.
+#[derive(Default)]
+pub(crate) struct LeafHooks {
+    pub tensor: List<dyn TensorHook>,
+    pub post: List<dyn TensorHook>,
+}
+
+/// How a view came to be, which decides whether it may be modified in place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Creation {
+    /// By an ordinary view operation.
+    Plain,
+    /// While recording was off.
+    NoGrad,
+    /// As one of several views that an operation returned together.
+    Multiple(&'static str),
+}
+
+/// What a view knows of its base.
+pub(crate) struct ViewInfo {
+    /// The tensor that is no view itself.
+    pub base: Tensor,
+    pub creation: Mutex<Creation>,
+    /// The version at which `grad_fn` was right; history is rebuilt when the base has moved on.
+    pub version: AtomicU32,
+}
+
+impl Tensor {
+    /// A tensor that is the output of a node.
+    #[inline]
+    pub(crate) fn with_history(body: Arc<Body>, edge: Edge) -> Tensor {
+        let t = Tensor::from_shared(body);
+        if edge.is_some() {
+            t.set_history(edge);
+        }
+        t
+    }
+
+    /// Makes this tensor the output of a node.
+    #[inline]
+    pub(crate) fn set_history(&self, edge: Edge) {
+        let old = std::mem::replace(&mut *self.0.grad_fn.lock(), edge);
+        self.set_flag(REQUIRES_GRAD, true);
+        drop(old);
+    }
+
+    /// Makes this fresh tensor a view of `base`.
+    pub(crate) fn set_view(&self, base: &Tensor, creation: Creation) {
+        let (base, creation) = match base.view_info() {
+            Some(info) => {
+                let inherited = *info.creation.lock();
+                (info.base.clone(), if inherited == Creation::Plain { creation } else { inherited })
+            }
+            None => (base.clone(), creation),
+        };
+        let info = ViewInfo { base, creation: Mutex::new(creation), version: AtomicU32::new(self.version()) };
+        let _ = self.0.extra.set(Box::new(Extra { view: Some(info), ..Extra::default() }));
+        self.set_flag(VIEW, true);
+    }
+
+    pub(crate) fn extra(&self) -> &Extra {
+        self.0.extra.get_or_init(Default::default)
+    }
+
+    pub(crate) fn existing_extra(&self) -> Option<&Extra> {
+        self.0.extra.get().map(|b| &**b)
+    }
+
+    pub(crate) fn view_info(&self) -> Option<&ViewInfo> {
+        if self.flag(VIEW) { self.existing_extra().and_then(|e| e.view.as_ref()) } else { None }
+    }
+
+    /// Whether it is a view of another tensor.
+    pub fn is_view(&self) -> bool {
+        self.flag(VIEW)
+    }
+
+    /// The tensor it is a view of.
+    pub fn base(&self) -> Option<Tensor> {
+        self.view_info().map(|v| v.base.clone())
+    }
+
+    pub(crate) fn forget_view(&self) {
+        self.set_flag(VIEW, false);
+    }
+
+    /// Whether gradients flow to it.
+    #[inline]
+    pub fn requires_grad(&self) -> bool {
+        if self.flag(VIEW) {
+            self.refresh_history();
+        }
+        self.flag(REQUIRES_GRAD)
+    }
+
+    /// Whether it is a leaf: made by the user, or not requiring a gradient.
+    pub fn is_leaf(&self) -> bool {
+        !self.grad_fn().is_some()
+    }
+
+    /// Whether it was made under inference mode.
+    #[inline]
+    pub fn is_inference(&self) -> bool {
+        self.flag(INFERENCE)
+    }
+
+    pub(crate) fn mark_inference(&self) {
+        self.set_flag(INFERENCE, true);
+    }
+
+    /// The output of the node that made it; nothing for leaves.
+    pub fn grad_fn(&self) -> Edge {
+        if self.flag(VIEW) {
+            self.refresh_history();
+        }
+        self.0.grad_fn.lock().clone()
+    }
+
+    /// The history as it is, though the base of a view may have moved on.
+    pub(crate) fn grad_fn_as_is(&self) -> Edge {
+        self.0.grad_fn.lock().clone()
+    }
+
+    /// Where the gradient of this tensor goes: to the node that made it, or to its own accumulation.
+    #[inline]
+    pub fn edge(&self) -> Edge {
+        if self.flag(VIEW) {
+            self.refresh_history();
+        }
+        if !self.flag(REQUIRES_GRAD) {
+            return Edge::NONE;
+        }
+        let edge = self.0.grad_fn.lock().clone();
+        if edge.is_some() { edge } else { self.accumulator() }
+    }
+
+    fn accumulator(&self) -> Edge {
+        let mut slot = self.extra().accumulator.lock();
+        if let Some(node) = slot.as_ref().and_then(Weak::upgrade) {
+            return Edge::new(node, 0);
+        }
+        let node = AccumulateGrad::node(self);
+        *slot = Some(Arc::downgrade(&node));
+        Edge::new(node, 0)
+    }
+
+    /// Rebuilds the history of a view whose base was modified in place since.
+    fn refresh_history(&self) {
+        let Some(view) = self.view_info() else { return };
+        let now = self.version();
+        if view.version.load(Ordering::Acquire) == now || self.is_inference() {
+            return;
+        }
+        view.version.store(now, Ordering::Release);
+        let base = view.base.edge();
+        if base.is_some() && view.base.grad_fn().is_some() {
+            let edge = crate::ops::view_of(&view.base, &self.body(), base);
+            self.set_history(edge);
+        }
+    }
+
+    /// Asks for gradients, or stops asking (`requires_grad_`).
+    ///
+    /// # Errors
+    /// `RuntimeError` for dtypes that have no gradient, for inference tensors, and for turning it off on a non-leaf.
+    pub fn requires_grad_(self, on: bool) -> Result<Tensor> {
+        self.set_requires_grad(on)?;
+        Ok(self)
+    }
+
+    /// Sets `requires_grad`; see [`requires_grad_`](Self::requires_grad_).
+    pub fn set_requires_grad(&self, on: bool) -> Result<()> {
+        if self.grad_fn().is_some() {
+            if !on {
+                bail!(runtime "requires_grad_", "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach().");
+            }
+            return Ok(());
+        }
+        if on && !self.dtype().is_float() {
+            bail!(runtime "requires_grad_", "only Tensors of floating point dtype can require gradients");
+        }
+        if on && self.is_inference() && !mode::is_inference_mode() {
+            bail!(runtime "requires_grad_", "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.");
+        }
+        self.set_flag(REQUIRES_GRAD, on);
+        Ok(())
+    }
+
+    /// The accumulated gradient.
+    pub fn grad(&self) -> Option<Tensor> {
+        self.existing_extra().and_then(|e| e.grad.lock().clone())
+    }
+
+    /// Sets or clears the gradient.
+    ///
+    /// # Errors
+    /// `RuntimeError` if shape, dtype or device do not match, or if it is the tensor itself.
+    pub fn set_grad(&self, grad: Option<Tensor>) -> Result<()> {
+        if let Some(g) = &grad {
+            if g.is(self) {
+                bail!(runtime "grad", "can't assign Variable as its own grad");
+            }
+            if g.dtype() != self.dtype() {
+                bail!(runtime "grad", "attempting to assign a gradient with dtype '{}' to a tensor with grad_dtype '{}'. The gradient must match the tensor's grad_dtype (defaults to the tensor's dtype).", g.dtype().name(), self.dtype().legacy());
+            }
+            if g.sizes() != self.sizes() {
+                bail!(runtime "grad", "attempting to assign a gradient of size '{:?}' to a tensor of size '{:?}'. Please ensure that the gradient and the tensor are the same size", g.sizes(), self.sizes());
+            }
+        }
+        let old = std::mem::replace(&mut *self.extra().grad.lock(), grad);
+        drop(old);
+        Ok(())
+    }
+
+    /// Whether this non-leaf keeps its gradient.
+    pub fn retains_grad(&self) -> bool {
+        self.existing_extra().is_some_and(|e| e.retains.load(Ordering::Acquire)) && self.grad_fn().is_some()
+    }
+
+    /// The same values without history; in-place changes of either are seen, and counted, by both.
+    pub fn detach(&self) -> Tensor {
+        let t = Tensor::from_shared(self.body());
+        if self.is_inference() {
+            t.mark_inference();
+        }
+        t
+    }
+
+    /// The same memory with a version counter of its own: in-place changes through it go unnoticed.
+    pub fn data(&self) -> Tensor {
+        let mut body = (*self.body()).clone();
+        body.version = super::Version::Own(Arc::new(AtomicU32::new(0)));
+        Tensor::from_body(body)
+    }
+
+    /// Gives the tensor the values, shape and dtype of another (`x.data = t`), keeping its identity, history, gradient and
+    /// version counter.
+    pub fn set_data(&self, other: &Tensor) -> Result<()> {
+        if self.requires_grad() && !other.dtype().is_float() {
+            bail!(runtime "set_data", "data set to a tensor that requires gradients must be floating point or complex dtype");
+        }
+        let mut body = (*other.body()).clone();
+        // The counter stays the tensor's own: the number it shows does not change, and `other`'s changes do not reach it.
+        body.version = super::Version::Own(Arc::new(AtomicU32::new(self.version())));
+        self.publish(body);
+        Ok(())
+    }
+
+    /// Removes the history: the tensor becomes a leaf that requires no gradient.
+    ///
+    /// # Errors
+    /// `RuntimeError` for a view.
+    pub fn detach_(&self) -> Result<()> {
+        if self.is_view() {
+            bail!(runtime "detach_", "Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for training, and gradient_as_bucket_view is set as True, gradients are views of DDP buckets, and hence detach_() cannot be called on these gradients. To fix this error, please refer to the Optimizer.zero_grad() function in torch/optim/optimizer.py as the solution.");
+        }
+        let old = std::mem::take(&mut *self.0.grad_fn.lock());
+        drop(old);
+        self.set_flag(REQUIRES_GRAD, false);
+        if let Some(e) = self.existing_extra() {
+            e.retains.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Hands `retain_grad` over to the node that an in-place operation has put before the tensor.
+    pub(crate) fn move_retain_grad(&self, old: &Edge, new: &Edge) {
+        if !self.existing_extra().is_some_and(|e| e.retains.load(Ordering::Acquire)) {
+            return;
+        }
+        let me = Arc::as_ptr(&self.0);
+        if let Some(hooks) = old.node().and_then(|n| n.hooks()) {
+            hooks.retain.lock().retain(|(_, t)| t.as_ptr() != me);
+        }
+        if let Some(node) = new.node() {
+            node.hooks_mut().retain.lock().push((new.nr, Arc::downgrade(&self.0)));
+        }
+    }
+}
+
+impl std::fmt::Debug for Impl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Impl")
+    }
+}
