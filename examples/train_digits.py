@@ -51,13 +51,13 @@ def accuracy(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
 def train(
     model: nn.Module, x: torch.Tensor, y: torch.Tensor, epochs: int, batch: int, rng: np.random.Generator
 ) -> list[float]:
-    """The loss of every step."""
+    """The loss of every step. The rows that do not fill a batch wait for another epoch's shuffle."""
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3, weight_decay=1e-4)
     losses = []
     progress = tqdm(range(epochs), desc="epochs", unit="epoch")
     for _ in progress:
         order = torch.from_numpy(rng.permutation(len(x)))
-        for start in range(0, len(x), batch):
+        for start in range(0, len(x) - batch + 1, batch):
             rows = order[start : start + batch]
             loss = F.cross_entropy(model(x[rows]), y[rows])
             optimizer.zero_grad()
@@ -89,6 +89,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out"))
     options = parser.parse_args()
+    if options.epochs < 1 or options.batch < 1:
+        parser.error("--epochs and --batch must be positive")
 
     options.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(options.seed)
@@ -100,8 +102,7 @@ def main() -> None:
     losses = train(model, x_train, y_train, options.epochs, options.batch, rng)
     took = time.perf_counter() - began
 
-    per_epoch = -(-len(x_train) // options.batch)
-    draw_losses(losses, per_epoch, options.out / "loss.png")
+    draw_losses(losses, len(losses) // options.epochs, options.out / "loss.png")
     loss = F.cross_entropy(model(x_train[: options.batch]), y_train[: options.batch])
     (options.out / "graph.svg").write_text(graph.svg(loss, model.named_parameters()), encoding="utf-8")
 

@@ -256,8 +256,13 @@ def _crossings(layout: _Layout) -> int:
     return total
 
 
-def _places(layout: _Layout, widths: Mapping[int, float], gap: float, rounds: int = 12) -> dict[int, float]:
-    """Horizontal centres: each layer in turn moves as near to its neighbours' centres as its order and widths allow."""
+def _places(
+    layout: _Layout, bends: set[int], widths: Mapping[int, float], gap: float, rounds: int = 80
+) -> dict[int, float]:
+    """Horizontal centres: each layer in turn moves as near to its neighbours' centres as its order and widths allow.
+
+    Bends of one edge pull at each other harder than boxes do, so that long edges run straight.
+    """
     x: dict[int, float] = {}
     offsets: list[list[float]] = []
     for layer in layout.layers:
@@ -274,8 +279,10 @@ def _places(layout: _Layout, widths: Mapping[int, float], gap: float, rounds: in
             layer = layout.layers[rank]
             wanted = []
             for item, offset in zip(layer, offsets[rank], strict=True):
-                near = [x[n] for n in (*layout.above.get(item, ()), *layout.below.get(item, ()))]
-                wanted.append((sum(near) / len(near) if near else x[item]) - offset)
+                near = (*layout.above.get(item, ()), *layout.below.get(item, ()))
+                pull = [8.0 if item in bends and n in bends else 1.0 for n in near]
+                total = sum(p * x[n] for p, n in zip(pull, near, strict=True))
+                wanted.append((total / sum(pull) if near else x[item]) - offset)
             for item, offset, place in zip(layer, offsets[rank], _nondecreasing(wanted), strict=True):
                 x[item] = place + offset
     return x
@@ -311,7 +318,7 @@ def _draw(graph: Graph) -> str:
     layout = _layered(graph)
     bends = {item for path in layout.paths for item in path[1:-1]}
     widths = {i: _width(node) for i, node in enumerate(graph.nodes)} | dict.fromkeys(bends, 8.0)
-    x = _places(layout, widths, _GAP)
+    x = _places(layout, bends, widths, _GAP)
     legend = [(kind, text) for kind, text in _LEGEND.items() if any(n.kind == kind for n in graph.nodes)]
     legend_width = sum(30 + _CHARACTER * len(text) for _, text in legend)
     left = min(x[i] - widths[i] / 2 for i in x) - _MARGIN
@@ -346,13 +353,16 @@ def _width(node: Node) -> float:
 
 def _curve(path: list[int], graph: Graph, x: Mapping[int, float], y: Mapping[int, float]) -> str:
     half = [_HEIGHT[bool(graph.nodes[end].shape)] / 2 for end in (path[0], path[-1])]
-    points = [(x[item], y[item]) for item in path]
-    points[0] = (points[0][0], points[0][1] + half[0])
-    points[-1] = (points[-1][0], points[-1][1] - half[1])
-    text = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
-    for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+    x0, y0 = x[path[0]], y[path[0]] + half[0]
+    text = f"M{x0:.1f} {y0:.1f}"
+    for item in path[1:]:
+        x1, y1 = x[item], y[item] - (half[1] if item == path[-1] else _HEIGHT[True] / 2)
         middle = (y0 + y1) / 2
         text += f" C{x0:.1f} {middle:.1f} {x1:.1f} {middle:.1f} {x1:.1f} {y1:.1f}"
+        if item != path[-1]:  # straight down between the boxes of the layer it crosses
+            y1 = y[item] + _HEIGHT[True] / 2
+            text += f" V{y1:.1f}"
+        x0, y0 = x1, y1
     return text
 
 
