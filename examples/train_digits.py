@@ -2,8 +2,8 @@
 
     python examples/train_digits.py [--epochs 40] [--out out]
 
-1,797 pictures of 8x8 pixels, a quarter of them held out. Prints the held-out accuracy and writes `loss.png`, the loss of
-every step, and `graph.svg`, the computation graph of one loss. Needs the extra `rustgrad[example]`.
+1,797 pictures of 8x8 pixels, a quarter of them held out. Prints the held-out accuracy and writes `loss.png`, the loss
+of every step, and `graph.svg`, the computation graph of one loss. Needs the extra `rustgrad[example]`.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import time
 
 import matplotlib
 import numpy as np
-import rustgrad as torch
-from rustgrad import graph, nn
-from rustgrad.nn import functional as F
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 from tqdm import tqdm
 
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402 (the backend must be chosen before pyplot is imported)
+import rustgrad as torch
+from rustgrad import graph, nn
+from rustgrad.nn import functional as F
+
+matplotlib.use("Agg")  # before pyplot is imported: pictures go to files, no display is needed
+from matplotlib import pyplot as plt
 
 
 def load(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -1,7 +1,7 @@
 """Pictures of a computation graph: walk it from a result, lay it out in layers, write DOT, SVG or HTML.
 
-Everything is read from the public face of the graph (`grad_fn`, `next_functions`, `variable`), iteratively, so that deep
-graphs do not exhaust the stack. Nothing here computes with tensors, and nothing is imported that a plain Python lacks.
+Everything is read from the public face of the graph (`grad_fn`, `next_functions`, `variable`), iteratively, so that
+deep graphs do not exhaust the stack. Nothing here computes with tensors or needs more than a plain Python.
 
     from rustgrad import graph
     pathlib.Path("graph.svg").write_text(graph.svg(loss, model.named_parameters()))
@@ -15,13 +15,14 @@ from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
 __all__ = ["Graph", "Node", "dot", "html", "svg", "trace"]
 
 Kind = Literal["result", "op", "parameter", "leaf", "cut"]
 Named: TypeAlias = "Mapping[str, Any] | Iterable[tuple[str, Any]] | Any | None"
-"""Names for leaves: a mapping or pairs of name and tensor (`model.named_parameters()`), or a module that has such a method."""
+"""Names for leaves: a mapping of names to tensors, or such pairs, or a module with `named_parameters`."""
 
 LIMIT = 400
 """Nodes drawn unless the caller asks for more: a picture of thousands shows nothing."""
@@ -209,7 +210,7 @@ def _layered(graph: Graph) -> _Layout:
             path.append(count)
             count += 1
         path.append(target)
-        for upper, lower in zip(path, path[1:], strict=False):
+        for upper, lower in pairwise(path):
             below.setdefault(upper, []).append(lower)
             above.setdefault(lower, []).append(upper)
         paths.append(path)
@@ -245,7 +246,7 @@ def _untangle(layout: _Layout, sweeps: int = 16) -> None:
 
 def _crossings(layout: _Layout) -> int:
     total = 0
-    for lower, upper in zip(layout.layers, layout.layers[1:], strict=False):
+    for lower, upper in pairwise(layout.layers):
         place = {item: i for i, item in enumerate(lower)}
         passed: list[int] = []
         for item in upper:
@@ -371,7 +372,9 @@ def _box(node: Node, x: float, y: float, width: float) -> str:
     height = _HEIGHT[bool(node.shape)]
     radius = 4 if node.kind == "op" else height / 2 if node.kind in ("result", "cut") else 10
     title = f"<title>{_html.escape(node.detail)}</title>" if node.detail else ""
-    shape = f'<text x="{x:.1f}" y="{y + 13:.1f}" font-size="10" fill="#4a5361">{node.shape}</text>' if node.shape else ""
+    shape = (
+        f'<text x="{x:.1f}" y="{y + 13:.1f}" font-size="10" fill="#4a5361">{node.shape}</text>' if node.shape else ""
+    )
     return (
         f'<g>{title}<rect x="{x - width / 2:.1f}" y="{y - height / 2:.1f}" width="{width:.1f}" height="{height:.1f}" '
         f'rx="{radius:.0f}" fill="{fill}" stroke="{stroke}"/>'

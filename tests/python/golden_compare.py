@@ -6,12 +6,15 @@ knows pytest: `failures` returns sentences, and the test decides what to do with
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from types import ModuleType
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import golden_reader
 import numpy as np
+
+import golden_reader
+
+Make = Callable[[np.ndarray, bool], Any]
+Forward = Callable[[], tuple[Any, list[Any], list[Any]]]
 
 # By dtype: the recorder's own suggestion. Second gradients are given ten times the room.
 TOLERANCE = {"float64": 1e-7, "float32": 1e-5, "float16": 1e-3}
@@ -38,8 +41,8 @@ PERMUTATIONS = {"argsort", "sort", "topk"}
 POOLS = {"max_pool1d": 1, "max_pool2d": 2, "max_pool3d": 3, "adaptive_max_pool1d": 1, "adaptive_max_pool2d": 2}
 
 
-def resolves(module: ModuleType, op: dict[str, Any]) -> bool:
-    """Whether the module has the operator: its path leads somewhere. `fn` paths start at the module, others at Tensor."""
+def resolves(module: Any, op: dict[str, Any]) -> bool:
+    """Whether the module has the operator: its path leads somewhere, from the module for `fn`, else from Tensor."""
     for call, path in {(s.get("call", op["call"]), s.get("path", op["path"])) for s in op["samples"]}:
         there: Any = module if call == "fn" else module.Tensor
         for part in path.split("."):
@@ -49,7 +52,7 @@ def resolves(module: ModuleType, op: dict[str, Any]) -> bool:
     return True
 
 
-def failures(module: ModuleType, golden: golden_reader.Golden, op: dict[str, Any], sample: dict[str, Any]) -> list[str]:
+def failures(module: Any, golden: golden_reader.Golden, op: dict[str, Any], sample: dict[str, Any]) -> list[str]:
     """What is wrong with one sample, a sentence each; empty where everything agrees."""
     try:
         return list(_replay(module, golden, op, sample))
@@ -57,9 +60,7 @@ def failures(module: ModuleType, golden: golden_reader.Golden, op: dict[str, Any
         return [f"raised {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"]
 
 
-def _replay(
-    module: ModuleType, golden: golden_reader.Golden, op: dict[str, Any], sample: dict[str, Any]
-) -> Iterator[str]:
+def _replay(module: Any, golden: golden_reader.Golden, op: dict[str, Any], sample: dict[str, Any]) -> Iterator[str]:
     def make(array: np.ndarray, requires_grad: bool) -> Any:
         tensor = module.from_numpy(array)
         return tensor.requires_grad_(True) if requires_grad else tensor
@@ -90,7 +91,9 @@ def _replay(
         yield from _gradients(module, golden, sample, forward, make)
 
 
-def _gradients(module: ModuleType, golden: golden_reader.Golden, sample: dict[str, Any], forward, make) -> Iterator[str]:
+def _gradients(
+    module: Any, golden: golden_reader.Golden, sample: dict[str, Any], forward: Forward, make: Make
+) -> Iterator[str]:
     vjp = sample["vjp"]
 
     def first(create_graph: bool) -> tuple[list[Any], list[Any], list[Any]]:
@@ -121,7 +124,7 @@ def _gradients(module: ModuleType, golden: golden_reader.Golden, sample: dict[st
     variables = inputs + cotangents
     wanted = [golden.array(r) for r in again["inputs"] + again["first_cotangents"]]
     names = [f"tensor {i}" for i in vjp["inputs"]] + [f"cotangent {i}" for i in range(len(cotangents))]
-    if not total.requires_grad:  # a constant gradient: every second gradient is zero
+    if total is None or not total.requires_grad:  # a constant gradient: every second gradient is zero
         seconds: list[Any] = [None] * len(variables)
     else:
         seconds = list(module.autograd.grad(total, variables, allow_unused=True))
@@ -192,40 +195,38 @@ def _compare_positions(
     if pool is not None:  # a pool counts positions in the flattened window dimensions
         lead = values.shape[: values.ndim - pool]
         values = values.reshape(*lead, -1)
-        got, want, dim = got.reshape(*lead, -1), want.reshape(*lead, -1), -1
+        got, want = got.reshape(*lead, -1), want.reshape(*lead, -1)
+        axis = -1
     else:
         dim = _dim(sample, POSITIONS[name][1], default=-1 if name in {"sort", "argsort", "topk"} else None)
-        if dim is None:
-            values, dim = values.reshape(-1), 0
-            got, want = got.reshape(-1), want.reshape(-1)
+        if dim is None or values.ndim == 0:
+            values, got, want = (a.reshape(-1) for a in (values, got, want))
         elif want.ndim < values.ndim:
             got, want = np.expand_dims(got, dim), np.expand_dims(want, dim)
-        if values.ndim == 0:
-            values, got, want, dim = values.reshape(1), got.reshape(1), want.reshape(1), 0
-    if ((got < 0) | (got >= values.shape[dim])).any():
-        return f"a position outside [0, {values.shape[dim]})"
+        axis = 0 if dim is None or values.ndim == 1 else dim
+    if ((got < 0) | (got >= values.shape[axis])).any():
+        return f"a position outside [0, {values.shape[axis]})"
     if not np.array_equal(
-        np.take_along_axis(values, got, dim),
-        np.take_along_axis(values, want, dim),
+        np.take_along_axis(values, got, axis),
+        np.take_along_axis(values, want, axis),
         equal_nan=values.dtype.kind == "f",
     ):
         return "positions that point at other values than expected"
-    ordered = np.sort(got, axis=dim)
-    if name in PERMUTATIONS and (np.diff(ordered, axis=dim) == 0).any():
+    ordered = np.sort(got, axis=axis)
+    if name in PERMUTATIONS and (np.diff(ordered, axis=axis) == 0).any():
         return "a position named twice"
     return None
 
 
 def _dim(sample: dict[str, Any], at: int, default: int | None) -> int | None:
-    if "dim" in sample["kwargs"]:
-        return sample["kwargs"]["dim"]
-    return sample["args"][at] if len(sample["args"]) > at else default
+    dim = sample["kwargs"].get("dim", sample["args"][at] if len(sample["args"]) > at else default)
+    return None if dim is None else int(dim)
 
 
 def _factors(
     name: str, sample: dict[str, Any], got: list[np.ndarray], want: list[np.ndarray], tensors: list[Any]
 ) -> Iterator[str]:
-    """Factors are unique up to signs at most, so compare what they have to do: be orthonormal and give back the matrix."""
+    """Factors are unique up to signs at most, so compare what they must do: be orthonormal, give back the matrix."""
     for i, (g, w) in enumerate(zip(got, want, strict=True)):
         if g.dtype != w.dtype or g.shape != w.shape:
             yield f"result {i}: {g.dtype}{list(g.shape)}, expected {w.dtype}{list(w.shape)}"

@@ -11,9 +11,10 @@ import os
 import pathlib
 from typing import Any
 
+import pytest
+
 import golden_compare
 import golden_reader
-import pytest
 import rustgrad as torch
 
 DATA = pathlib.Path(golden_reader.__file__).parent
@@ -23,7 +24,7 @@ WANTED_TIER_1 = 120
 
 
 def label(op: dict[str, Any]) -> str:
-    return op["name"] + ("/" + op["variant"] if op["variant"] else "")
+    return f"{op['name']}/{op['variant']}".rstrip("/")
 
 
 def read_table(path: pathlib.Path) -> list[str]:
