@@ -321,7 +321,7 @@ def main() -> None:
     rustgrad.set_num_threads(options.threads)
     torch.set_num_threads(options.threads)
 
-    print(f"rustgrad {rustgrad.__version__} {build}")
+    print(f"rustgrad {_core.__version__} {build}")
     print(
         f"PyTorch {torch.__version__}, Python {platform.python_version()}, {processor()}, {options.threads} thread(s)"
     )
@@ -339,7 +339,7 @@ def main() -> None:
 
     if options.json:
         machine = {"processor": processor(), "python": platform.python_version(), "threads": options.threads}
-        versions = {"rustgrad": str(rustgrad.__version__), "torch": str(torch.__version__)}
+        versions = {"rustgrad": str(_core.__version__), "torch": str(torch.__version__)}
         head = {"versions": versions, "build": build, "machine": machine, "arguments": sys.argv[1:]}
         with open(options.json, "w", encoding="utf-8") as out:
             json.dump(head | {"results": [vars(result) for result in results]}, out, indent=1)

@@ -7,4 +7,4 @@ from rustgrad import _core
 
 
 def pytest_report_header() -> str:
-    return f"rustgrad {rustgrad.__version__} from {rustgrad.__file__}, {_core.build_info()}"
+    return f"rustgrad {_core.__version__} from {rustgrad.__file__}, {_core.build_info()}"

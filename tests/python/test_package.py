@@ -30,7 +30,7 @@ def test_the_installed_package_is_tested() -> None:
 
 
 def test_version_is_the_wheel_s() -> None:
-    assert rustgrad.__version__ == importlib.metadata.version("rustgrad")
+    assert _core.__version__ == importlib.metadata.version("rustgrad")
 
 
 def test_package_says_that_it_is_typed() -> None:
