@@ -36,13 +36,16 @@ test-rust:
 test-python: $(VENV)/.extra-test $(VENV)/.installed-ci
 	@$(PYTEST) -m "not slow" $(CURDIR)/tests/python
 
-check: $(VENV)/.extra-test stubs-current ## the quick checks: format, lints, types, stubs
+check: lint stubs-current ## the quick checks: format, lints, types, stubs
+
+# Cheapest first.
+lint: $(VENV)/.extra-test
 	$(CARGO) fmt --check
-	$(CARGO) clippy --locked --all-targets -- -D warnings
-	$(CARGO) clippy --locked --all-targets --features python -- -D warnings
 	$(PY) -m ruff check $(PYTHON_FILES)
 	$(PY) -m ruff format --check $(PYTHON_FILES)
 	$(PY) -m mypy $(TYPED)
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --all-targets --features python -- -D warnings
 
 fmt: $(VENV)/.extra-test ## format everything
 	$(CARGO) fmt
@@ -50,7 +53,7 @@ fmt: $(VENV)/.extra-test ## format everything
 	$(PY) -m ruff format $(PYTHON_FILES)
 
 # The extension prints its own stub text, from the catalogue.
-STUBS := $(PY) -P -c "import rustgrad._core as core; print(core.stubs(), end='')"
+STUBS := $(PY) -P -c "import rustgrad._core as core; print(core._stubs(), end='')"
 
 stubs: $(VENV)/.installed-ci ## write python/rustgrad/_core.pyi from the catalogue
 	$(STUBS) > target/_core.pyi
@@ -71,7 +74,7 @@ ci: check docs size test ## what CI runs
 
 ci-slow: $(VENV)/.extra-test $(VENV)/.installed-ci sdist-check ## exhaustive sweeps, and a build from the source archive
 	$(CARGO) test --locked --profile ci -- --ignored
-	@$(PYTEST) -m slow $(CURDIR)/tests/python
+	@$(PYTEST) -m slow $(CURDIR)/tests/python || test $$? -eq 5 # 5: no test is marked slow
 
 bench: ## criterion benchmarks
 	$(CARGO) bench --locked

@@ -65,7 +65,7 @@ def train(
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
-        progress.set_postfix(loss=f"{losses[-1]:.4f}")
+        progress.set_postfix(loss=f"{losses[-1]:.4f}", refresh=False)
     return losses
 
 
