@@ -1,5 +1,6 @@
 //! rustgrad: PyTorch's autograd as a small Rust library.
 
+pub mod backend;
 pub mod device;
 pub mod dtype;
 pub mod error;

@@ -1,0 +1,3 @@
+//! HOW kernels run: one module per device.
+
+pub mod cpu;
