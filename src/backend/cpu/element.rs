@@ -81,7 +81,7 @@ pub(super) unsafe fn load(dtype: DType, ptr: *const u8, stride: isize, n: usize,
     unsafe {
         if stride == 1 && dtype.is_half() {
             let (src, dst) = (std::slice::from_raw_parts(ptr.cast::<u16>(), n), std::slice::from_raw_parts_mut(out.cast::<f32>(), n));
-            return if dtype == DType::F16 { math::f16_to_f32(src, dst) } else { math::bf16_to_f32(src, dst) };
+            return if dtype == DType::F16 { math::half::f16_to_f32(src, dst) } else { math::half::bf16_to_f32(src, dst) };
         }
         with_element!(dtype, E => {
             let (src, dst) = (ptr.cast::<E>(), out.cast::<<E as Element>::Compute>());
@@ -103,7 +103,7 @@ pub(super) unsafe fn store(dtype: DType, src: *const u8, n: usize, ptr: *mut u8,
     unsafe {
         if stride == 1 && dtype.is_half() {
             let (src, dst) = (std::slice::from_raw_parts(src.cast::<f32>(), n), std::slice::from_raw_parts_mut(ptr.cast::<u16>(), n));
-            return if dtype == DType::F16 { math::f32_to_f16(src, dst) } else { math::f32_to_bf16(src, dst) };
+            return if dtype == DType::F16 { math::half::f32_to_f16(src, dst) } else { math::half::f32_to_bf16(src, dst) };
         }
         with_element!(dtype, E => {
             let (src, dst) = (src.cast::<<E as Element>::Compute>(), ptr.cast::<E>());

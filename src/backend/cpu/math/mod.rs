@@ -1,42 +1,77 @@
-//! shim until the vector functions land
-macro_rules! shim { ($m:ident, $t:ty) => { pub mod $m {
-  pub fn exp<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = x.exp() } }
-  pub fn exp2<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = x.exp2() } }
-  pub fn expm1<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = x.exp_m1() } }
-  pub fn log<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = x.ln() } }
-  pub fn log2<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = x.log2() } }
-  pub fn log10<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = x.log10() } }
-  pub fn log1p<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = x.ln_1p() } }
-  pub fn sin<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = x.sin() } }
-  pub fn cos<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = x.cos() } }
-  pub fn tan<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = x.tan() } }
-  pub fn asin<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = x.asin() } }
-  pub fn acos<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = x.acos() } }
-  pub fn atan<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = x.atan() } }
-  pub fn sinh<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = x.sinh() } }
-  pub fn cosh<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = x.cosh() } }
-  pub fn tanh<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = x.tanh() } }
-  pub fn asinh<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = x.asinh() } }
-  pub fn acosh<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = x.acosh() } }
-  pub fn atanh<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = x.atanh() } }
-  pub fn erf<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = libm::erf(*x as f64) as $t } }
-  pub fn erfc<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = libm::erfc(*x as f64) as $t } }
-  pub fn erfcx<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = ((*x as f64)*(*x as f64)).exp() as $t * libm::erfc(*x as f64) as $t } }
-  pub fn erfinv<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = *x } }
-  pub fn ndtri<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = *x } }
-  pub fn sigmoid<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = 1.0/(1.0+(-x).exp()) } }
-  pub fn lgamma<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = libm::lgamma(*x as f64) as $t } }
-  pub fn digamma<const F: bool>(x: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = *x } }
-  pub fn pow<const F: bool>(x: &[$t], y: &[$t], o: &mut [$t]) { for ((o,x),y) in o.iter_mut().zip(x).zip(y) { *o = x.powf(*y) } }
-  pub fn atan2<const F: bool>(x: &[$t], y: &[$t], o: &mut [$t]) { for ((o,x),y) in o.iter_mut().zip(x).zip(y) { *o = x.atan2(*y) } }
-  pub fn hypot<const F: bool>(x: &[$t], y: &[$t], o: &mut [$t]) { for ((o,x),y) in o.iter_mut().zip(x).zip(y) { *o = x.hypot(*y) } }
-  pub fn fmod<const F: bool>(x: &[$t], y: &[$t], o: &mut [$t]) { for ((o,x),y) in o.iter_mut().zip(x).zip(y) { *o = x % y } }
-  pub fn polygamma<const F: bool>(x: &[$t], _y: &[$t], o: &mut [$t]) { for (o,x) in o.iter_mut().zip(x) { *o = *x } }
-  pub use super::rounding::$m::*;
-}}}
-shim!(single, f32); shim!(double, f64);
+//! Elementary and special functions over slices, one body per compute type. What lives here: the numerics of single
+//! values and the loops that map them over a block. What must not: tensors, strides, dispatch on dtypes or on CPU
+//! features (callers pick `FMA` and carry the `#[target_feature]`).
+//!
+//! Everything is `#[inline(always)]`, so a loop takes the features of the function it is inlined into:
+//!
+//! ```
+//! use rustgrad::backend::cpu::math::single;
+//!
+//! let mut out = [0.0; 2];
+//! single::exp::<false>(&[0.0, 1.0], &mut out);
+//! assert_eq!(out, [1.0, std::f32::consts::E]);
+//! ```
+//!
+//! `FMA = true` is for callers whose target fuses `a * b + c` in one instruction (`avx2,fma`; any aarch64); elsewhere
+//! it would call into the C library once an element. The two variants may differ in the last bit.
+//!
+//! **An element's bits depend on that element alone**, not on its neighbours, its position, or the length of the
+//! block: the vector loop computes every element, and only those it cannot serve are then overwritten one by one.
+
+pub mod double;
+pub mod half;
+mod kernel32;
+mod kernel64;
 mod rounding;
-pub fn f16_to_f32(x: &[u16], o: &mut [f32]) { for (o,x) in o.iter_mut().zip(x) { *o = half::f16::from_bits(*x).to_f32() } }
-pub fn bf16_to_f32(x: &[u16], o: &mut [f32]) { for (o,x) in o.iter_mut().zip(x) { *o = half::bf16::from_bits(*x).to_f32() } }
-pub fn f32_to_f16(x: &[f32], o: &mut [u16]) { for (o,x) in o.iter_mut().zip(x) { *o = half::f16::from_f32(*x).to_bits() } }
-pub fn f32_to_bf16(x: &[f32], o: &mut [u16]) { for (o,x) in o.iter_mut().zip(x) { *o = half::bf16::from_f32(*x).to_bits() } }
+pub mod single;
+mod special;
+#[cfg(test)]
+mod tests;
+
+use std::ops::{Add, Mul};
+
+/// What the shared helpers ask of `f32` and `f64`.
+trait Real: Copy + PartialOrd + Add<Output = Self> + Mul<Output = Self> {
+    fn mul_add(self, factor: Self, addend: Self) -> Self;
+}
+
+impl Real for f32 {
+    #[inline(always)]
+    fn mul_add(self, factor: Self, addend: Self) -> Self {
+        f32::mul_add(self, factor, addend)
+    }
+}
+
+impl Real for f64 {
+    #[inline(always)]
+    fn mul_add(self, factor: Self, addend: Self) -> Self {
+        f64::mul_add(self, factor, addend)
+    }
+}
+
+/// `a * b + c`, rounded once where the target can, twice where it cannot.
+#[inline(always)]
+fn fma<const FMA: bool, T: Real>(a: T, b: T, c: T) -> T {
+    if FMA { a.mul_add(b, c) } else { a * b + c }
+}
+
+/// The smaller of `x` and a finite `limit`; NaN stays NaN. One instruction, where `f32::min` takes three.
+#[inline(always)]
+fn at_most<T: Real>(x: T, limit: T) -> T {
+    if limit < x { limit } else { x }
+}
+
+/// The larger of `x` and a finite `limit`; NaN stays NaN.
+#[inline(always)]
+fn at_least<T: Real>(x: T, limit: T) -> T {
+    if x < limit { limit } else { x }
+}
+
+/// Horner's rule: `polynomial!(FMA, x; c0, c1, c2)` is `c0 + x * (c1 + x * c2)`.
+macro_rules! polynomial {
+    ($fused:ident, $x:expr; $last:expr $(,)?) => { $last };
+    ($fused:ident, $x:expr; $first:expr, $($rest:expr),+ $(,)?) => {
+        fma::<$fused, _>($x, polynomial!($fused, $x; $($rest),+), $first)
+    };
+}
+use polynomial;
