@@ -7,6 +7,8 @@ mod kernels;
 pub mod math;
 pub(crate) mod memory;
 mod reduce;
+mod slices;
+pub(crate) mod softmax;
 pub(crate) mod strided;
 mod vm;
 

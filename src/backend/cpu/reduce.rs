@@ -21,8 +21,10 @@ const LANES: usize = 32;
 const ROWS: usize = 64;
 
 /// A type that can be reduced.
-trait Number: Copy {
+pub(super) trait Number: Copy {
+    /// What changes nothing when combined.
     fn identity(how: Reduce) -> Self;
+    /// Two values made one.
     fn combine(how: Reduce, a: Self, b: Self) -> Self;
 }
 
@@ -174,6 +176,18 @@ mod avx2 {
     pub(super) unsafe fn accumulate<T: Number, const H: u8>(acc: &mut [T], row: &[T]) {
         super::accumulate::<T, H>(acc, row)
     }
+}
+
+/// The sum of a slice, in the order in which a reduction over memory adds.
+#[inline(always)]
+pub(super) fn sum<T: Number>(x: &[T]) -> T {
+    const SUM: u8 = 0;
+    if x.len() <= BLOCK {
+        return lanes::<T, SUM>(x);
+    }
+    let mut tree = Tree::new(1);
+    x.chunks(BLOCK).for_each(|run| tree.push(&[lanes::<T, SUM>(run)], Reduce::Sum));
+    tree.finish(Reduce::Sum)[0]
 }
 
 /// Partial results in index order, combined pairwise like the carries of a binary counter.

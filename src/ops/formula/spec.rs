@@ -4,6 +4,7 @@ use crate::backend::{Executable, Reduce};
 use crate::dtype::{Compute, DType};
 use crate::error::Result;
 use crate::ops::args::Args;
+use crate::shape::Dims;
 use crate::program::{Inst, Program, Source, Sym, Vjp, trace};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -26,8 +27,44 @@ pub struct Elementwise {
     pub variant: fn(&Args) -> Result<u8>,
     /// Says why some operands are refused, in PyTorch's words.
     pub check: fn(&Args, DType) -> Result<()>,
+    /// For a row whose values are summed into a smaller result: what that is, given the arguments and the index space.
+    /// `None` for a call that keeps all values.
+    pub reduce: Option<fn(&Args, &[usize]) -> Result<Option<Reduced>>>,
     /// The specialisations made so far.
     pub cache: Cache,
+}
+
+/// A result smaller than the index space, into which a formula's values are summed.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Reduced {
+    /// The result's shape.
+    pub shape: Dims,
+    /// The same with reduced dimensions of size 1, so that it broadcasts to the index space.
+    pub aligned: Dims,
+    /// What the sum is divided by, once, before it is rounded to the result's dtype.
+    pub divisor: Option<f64>,
+}
+
+impl Reduced {
+    /// The sum of all values.
+    pub fn sum() -> Reduced {
+        Reduced { shape: Dims::new(), aligned: Dims::new(), divisor: None }
+    }
+
+    /// The mean of all values of an index space.
+    pub fn mean(sizes: &[usize]) -> Reduced {
+        Reduced { divisor: Some(crate::shape::numel(sizes) as f64), ..Reduced::sum() }
+    }
+
+    /// The sum over some dimensions.
+    pub fn over(sizes: &[usize], dims: &[usize], keepdim: bool) -> Reduced {
+        let aligned: Dims = sizes.iter().enumerate().map(|(d, &s)| if dims.contains(&d) { 1 } else { s }).collect();
+        let shape = match keepdim {
+            true => aligned.clone(),
+            false => sizes.iter().enumerate().filter(|(d, _)| !dims.contains(d)).map(|(_, &s)| s).collect(),
+        };
+        Reduced { shape, aligned, divisor: None }
+    }
 }
 
 /// Dtype classes that a formula is defined for.
@@ -65,6 +102,7 @@ impl Elementwise {
             promote: Promote::Same,
             variant: |_| Ok(0),
             check: |_, _| Ok(()),
+            reduce: None,
             cache: Cache::new(),
         }
     }
@@ -128,6 +166,12 @@ impl Elementwise {
         self
     }
 
+    /// The values are summed into a smaller result.
+    pub const fn reduce(mut self, reduce: fn(&Args, &[usize]) -> Result<Option<Reduced>>) -> Elementwise {
+        self.reduce = Some(reduce);
+        self
+    }
+
     /// Dtype classes other than the constructor's.
     pub const fn accept(mut self, accept: Accept) -> Elementwise {
         self.accept = accept;
@@ -178,6 +222,8 @@ pub(super) struct Key {
     pub variant: u8,
     /// The promoted dtype of the operands.
     pub common: DType,
+    /// Whether results are divided by a count, whose reciprocal is the last scalar.
+    pub averaged: bool,
 }
 
 /// Specialisations of a row.
@@ -217,6 +263,7 @@ pub struct Spec {
     pub(super) names: SmallVec<[&'static str; 4]>,
     vjp: Option<Vjp>,
     saves_result: bool,
+    averaged: bool,
     gradients: Mutex<Vec<(u32, Arc<GradSpec>)>>,
 }
 
@@ -299,6 +346,7 @@ impl Elementwise {
             edges,
             vjp: self.vjp,
             saves_result: self.saves_result,
+            averaged: key.averaged,
             gradients: Mutex::default(),
         }
     }
@@ -342,7 +390,10 @@ impl Spec {
         let needs = bits(needs, program.inputs.len());
         let present = bits(present, program.outputs.len());
         let saved = vec![self.saves_result; program.outputs.len()];
-        let gradient = program.gradient(&needs, &present, &saved, self.vjp);
+        let mut gradient = program.gradient(&needs, &present, &saved, self.vjp);
+        if self.averaged {
+            gradient.program = gradient.program.scaled(present.iter().filter(|p| **p).count());
+        }
         let cotangents = (0..present.len()).filter(|&k| present[k]).map(|k| self.outputs[k]);
         let reads: SmallVec<[Source; 3]> = gradient.reads.into();
         let read = reads.iter().map(|r| match *r {
@@ -373,6 +424,7 @@ impl Spec {
             outputs,
             vjp: None,
             saves_result: false,
+            averaged: false,
             gradients: Mutex::default(),
         };
         GradSpec { spec: Arc::new(spec), reads, passes }
