@@ -11,12 +11,16 @@ pub mod elementwise;
 mod factory;
 pub mod formula;
 mod inplace;
+pub mod moments;
 pub mod op;
 pub mod movement;
 pub mod reduce;
 pub mod samples;
+pub mod scan;
+pub mod softmax;
 pub mod strided;
 pub mod structured;
+pub mod vector_norm;
 pub mod view;
 
 pub(crate) use copy::contiguous;

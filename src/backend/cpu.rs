@@ -1,12 +1,16 @@
 //! The CPU: the block VM that runs Programs, reductions, matrix products, index kernels, random numbers.
 
+pub(crate) mod arg;
 mod element;
 mod elementwise;
 pub(crate) mod integer;
 mod kernels;
 pub mod math;
 pub(crate) mod memory;
+pub(crate) mod normalise;
+pub(crate) mod rank;
 mod reduce;
+pub(crate) mod scan;
 mod slices;
 pub(crate) mod softmax;
 pub(crate) mod strided;

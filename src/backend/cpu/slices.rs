@@ -15,8 +15,6 @@ pub(super) trait Float:
     Number + PartialOrd + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self>
 {
     const ZERO: Self;
-    const ONE: Self;
-    fn is_nan(self) -> bool;
     fn to_f64(self) -> f64;
     fn of_f64(x: f64) -> Self;
     fn exp<const FMA: bool>(x: &[Self], out: &mut [Self]);
@@ -27,11 +25,6 @@ macro_rules! float {
     ($t:ty, $math:ident) => {
         impl Float for $t {
             const ZERO: $t = 0.0;
-            const ONE: $t = 1.0;
-            #[inline(always)]
-            fn is_nan(self) -> bool {
-                self.is_nan()
-            }
             #[inline(always)]
             fn to_f64(self) -> f64 {
                 self.into()

@@ -1,7 +1,7 @@
 //! Softmax and its logarithm along a dimension, and their gradients: each slice is read once, worked on in cache, and
 //! written once.
 
-use super::reduce::{Number, sum};
+use super::reduce::sum;
 use super::slices::{Float, Slices, row_kernel, with_float};
 use crate::backend::Operand;
 
@@ -30,7 +30,7 @@ pub(crate) fn backward(g: &Operand<'_>, y: &Operand<'_>, out: &Operand<'_>, dim:
 #[inline(always)]
 fn largest<T: Float>(x: &[T]) -> T {
     const LANES: usize = 16;
-    let low = T::identity(crate::backend::Reduce::Max);
+    let low = T::of_f64(f64::NEG_INFINITY);
     let mut lanes = [low; LANES];
     let mut chunks = x.chunks_exact(LANES);
     for chunk in &mut chunks {
@@ -53,8 +53,8 @@ fn exp_shifted<T: Float, const FMA: bool>(x: &[T], shift: T, y: &mut [T]) {
 row_kernel! {
     fn softmax<T: Float, FMA>(x: &[T], y: &mut [T]) {
         exp_shifted::<T, FMA>(x, largest(x), y);
-        let scale = T::ONE / sum(y);
-        y.iter_mut().for_each(|y| *y = *y * scale);
+        let total = sum(y);
+        y.iter_mut().for_each(|y| *y = *y / total);
     }
 }
 
