@@ -1,0 +1,79 @@
+"""rustgrad: PyTorch's autograd as a small, fast library. `import rustgrad as torch` runs ordinary autograd code.
+
+This file only gathers names. Tensors, operators and the engine come from the extension `rustgrad._core`; submodules that not
+every script needs are loaded when they are first asked for, which keeps the import short.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math as _math
+import sys as _sys
+from typing import TYPE_CHECKING, Any
+
+from rustgrad import _core
+from rustgrad._core import *
+from rustgrad._size import Size
+
+# The submodule of an extension module is an attribute; `from rustgrad._core._nn import x` needs it here too.
+_sys.modules.setdefault("rustgrad._core._nn", _core._nn)
+_core._set_size_type(Size)
+
+from rustgrad import autograd, random
+from rustgrad._core import Tensor, bfloat16, float16, float32, float64, int16, int32, int64
+from rustgrad.autograd.grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
+from rustgrad.random import get_rng_state, initial_seed, manual_seed, seed, set_rng_state
+from rustgrad.version import __version__
+
+if TYPE_CHECKING:
+    from rustgrad import cuda as cuda
+    from rustgrad import nn as nn
+    from rustgrad import optim as optim
+    from rustgrad import safetensors as safetensors
+    from rustgrad import serialization as serialization
+    from rustgrad import testing as testing
+    from rustgrad import utils as utils
+    from rustgrad import version as version
+    from rustgrad.serialization import load as load
+    from rustgrad.serialization import save as save
+
+e = _math.e
+inf = _math.inf
+nan = _math.nan
+pi = _math.pi
+newaxis = None
+
+_SUBMODULES = frozenset({"cuda", "func", "nn", "optim", "safetensors", "serialization", "testing", "utils", "version"})
+_ELSEWHERE = {"load": "rustgrad.serialization", "save": "rustgrad.serialization"}
+
+
+def is_tensor(obj: Any) -> bool:  # type: ignore[valid-type]  # `bool` is a dtype further down
+    """Whether `obj` is a tensor."""
+    return isinstance(obj, Tensor)
+
+
+def __getattr__(name: str) -> Any:
+    """A submodule or function that is loaded when it is first used."""
+    if name in _SUBMODULES:
+        try:
+            return importlib.import_module(f"rustgrad.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"rustgrad.{name}":  # it is there, and something that it needs is not
+                raise
+    elif name in _ELSEWHERE:
+        found = globals()[name] = getattr(importlib.import_module(_ELSEWHERE[name]), name)
+        return found
+    raise AttributeError(f"module 'rustgrad' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_SUBMODULES, *_ELSEWHERE})
+
+
+# PyTorch's short names of dtypes. Last, because they hide builtins from here on.
+double = float64
+half = float16
+long = int64
+short = int16
+float = float32
+int = int32
