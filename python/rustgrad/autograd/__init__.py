@@ -78,7 +78,7 @@ def backward(
                 "Please only use `grad_tensors`."
             )
         grad_tensors = grad_variables
-    targets = () if inputs is None else _input_edges(inputs, "backward")
+    targets = None if inputs is None else _input_edges(inputs, "backward")
     outputs = _edges(tensors)
     _core.backward(
         outputs,
