@@ -1,7 +1,7 @@
 """rustgrad: PyTorch's autograd as a small, fast library. `import rustgrad as torch` runs ordinary autograd code.
 
-This file only gathers names. Tensors, operators and the engine come from the extension `rustgrad._core`; submodules that not
-every script needs are loaded when they are first asked for, which keeps the import short.
+This file only gathers names. Tensors, operators and the engine come from the extension `rustgrad._core`; submodules
+that not every script needs are loaded when they are first asked for, which keeps the import short.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ import sys as _sys
 from typing import TYPE_CHECKING, Any
 
 from rustgrad import _core
+from rustgrad import autograd as autograd
+from rustgrad import random as random
 from rustgrad._core import *
-from rustgrad._size import Size
-
-# The submodule of an extension module is an attribute; `from rustgrad._core._nn import x` needs it here too.
-_sys.modules.setdefault("rustgrad._core._nn", _core._nn)
-_core._set_size_type(Size)
-
-from rustgrad import autograd, random
-from rustgrad._core import Tensor, bfloat16, float16, float32, float64, int16, int32, int64
-from rustgrad.autograd.grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
-from rustgrad.random import get_rng_state, initial_seed, manual_seed, seed, set_rng_state
-from rustgrad.version import __version__
+from rustgrad._size import Size as Size
+from rustgrad.autograd.grad_mode import enable_grad as enable_grad
+from rustgrad.autograd.grad_mode import inference_mode as inference_mode
+from rustgrad.autograd.grad_mode import no_grad as no_grad
+from rustgrad.autograd.grad_mode import set_grad_enabled as set_grad_enabled
+from rustgrad.random import get_rng_state as get_rng_state
+from rustgrad.random import initial_seed as initial_seed
+from rustgrad.random import manual_seed as manual_seed
+from rustgrad.random import seed as seed
+from rustgrad.random import set_rng_state as set_rng_state
+from rustgrad.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from rustgrad import cuda as cuda
@@ -37,6 +39,10 @@ if TYPE_CHECKING:
     from rustgrad.serialization import load as load
     from rustgrad.serialization import save as save
 
+# The submodule of an extension module is an attribute; `from rustgrad._core._nn import x` needs it here too.
+_sys.modules.setdefault("rustgrad._core._nn", _core._nn)
+_core._set_size_type(Size)
+
 e = _math.e
 inf = _math.inf
 nan = _math.nan
@@ -47,9 +53,9 @@ _SUBMODULES = frozenset({"cuda", "func", "nn", "optim", "safetensors", "serializ
 _ELSEWHERE = {"load": "rustgrad.serialization", "save": "rustgrad.serialization"}
 
 
-def is_tensor(obj: Any) -> bool:  # type: ignore[valid-type]  # `bool` is a dtype further down
+def is_tensor(obj: Any) -> bool:
     """Whether `obj` is a tensor."""
-    return isinstance(obj, Tensor)
+    return isinstance(obj, _core.Tensor)
 
 
 def __getattr__(name: str) -> Any:
@@ -71,9 +77,9 @@ def __dir__() -> list[str]:
 
 
 # PyTorch's short names of dtypes. Last, because they hide builtins from here on.
-double = float64
-half = float16
-long = int64
-short = int16
-float = float32
-int = int32
+double = _core.float64
+half = _core.float16
+long = _core.int64
+short = _core.int16
+float = _core.float32
+int = _core.int32

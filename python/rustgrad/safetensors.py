@@ -1,7 +1,7 @@
 """The safetensors format: named tensors in one file, without anything that could be executed.
 
-A file is the length of a header (8 bytes, little endian), the header (JSON: name to dtype, shape and data offsets), and the
-bytes of all tensors one after the other. This reader checks all of it before it touches the data.
+A file is the length of a header (8 bytes, little endian), the header (JSON: name to dtype, shape and data offsets), and
+the bytes of all tensors one after the other. This reader checks all of it before it touches the data.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def save(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = Non
         metadata: strings to keep in the header.
 
     Raises:
-        ValueError: two tensors share memory (the format would separate them), a name is reserved, or a dtype is not part of
+        ValueError: two tensors share memory (the format would separate them), a name is reserved, or a dtype is not
+            part of
             the format.
         TypeError: a value is no tensor, or metadata are no strings.
     """
@@ -93,7 +94,8 @@ def _refuse_shared(tensors: Mapping[str, Tensor]) -> None:
         identity = tensor._storage_id()
         if identity in seen:
             raise ValueError(
-                f"{seen[identity]!r} and {name!r} share memory, which the format cannot express: save one of them, or a clone"
+                f"{seen[identity]!r} and {name!r} share memory, which the format cannot express: "
+                "save one of them, or a clone"
             )
         seen[identity] = name
 

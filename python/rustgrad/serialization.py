@@ -1,7 +1,7 @@
 """`save` and `load`: PyTorch's file format, a zip archive of one pickle (`data.pkl`) and the raw bytes of each storage.
 
-Files go both ways between rustgrad and PyTorch. A file is read as data: by default it cannot make the reader import or call
-anything but the few functions listed here, whatever it says. The pickle machine itself is in `_unpickler.py`.
+Files go both ways between rustgrad and PyTorch. A file is read as data: by default it cannot make the reader import or
+call anything but the few functions listed here, whatever it says. The pickle machine itself is in `_unpickler.py`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _STORAGE_NAMES = {
 _ALIGNMENT = 64
 
 
-# ---- names in a pickle ------------------------------------------------------------------------------------------------
+# ---- names in a pickle -----------------------------------------------------------------------------------------------
 
 
 def _known_dtypes() -> dict[str, dtype]:
@@ -271,7 +271,7 @@ def safe_globals(safe_globals: list[Any]) -> Iterator[None]:
         _user_globals.update(before)
 
 
-# ---- writing ----------------------------------------------------------------------------------------------------------
+# ---- writing ---------------------------------------------------------------------------------------------------------
 
 
 class _Saved:
@@ -285,10 +285,13 @@ class _Saved:
         self.key = key
 
 
-class _Pickler(pickle._Pickler):  # type: ignore[name-defined,misc]  # Python's own in Python: the one that can be taught
+_PythonPickler: Any = pickle._Pickler  # the one written in Python: its `save` can be overridden
+
+
+class _Pickler(_PythonPickler):  # type: ignore[misc]
     """Writes tensors as PyTorch does, and their storages as references."""
 
-    dispatch = pickle._Pickler.dispatch.copy()  # type: ignore[attr-defined]
+    dispatch = _PythonPickler.dispatch.copy()
 
     def __init__(self, file: IO[bytes], protocol: int) -> None:
         super().__init__(file, protocol)
@@ -384,7 +387,8 @@ def save(
     """Write an object with tensors in it to a file that `load` here and in PyTorch can read.
 
     Args:
-        obj: tensors, and containers, numbers and strings around them; other objects are pickled by the name of their class.
+        obj: tensors, and containers, numbers and strings around them; other objects are pickled by the name of their
+            class.
         f: a path, or a file opened for writing bytes.
         pickle_module: accepted; Python's pickle is used.
         pickle_protocol: the version of the pickle; PyTorch reads all.
@@ -413,7 +417,7 @@ def save(
         archive.add("version", b"3\n")
 
 
-# ---- reading ----------------------------------------------------------------------------------------------------------
+# ---- reading ---------------------------------------------------------------------------------------------------------
 
 
 class _Records:
@@ -536,7 +540,8 @@ def load(
 
     Args:
         f: a path, or a file opened for reading bytes that can seek.
-        map_location: where to put tensors: a device, a dictionary from saved to wanted devices, or a function of a storage
+        map_location: where to put tensors: a device, a dictionary from saved to wanted devices, or a function of a
+            storage
             and its device that returns the storage (for the CPU) or `None`. Default: where they were saved from.
         pickle_module: accepted; not used.
         weights_only: read the file as data: tensors, containers, numbers, strings, and what `add_safe_globals` allows.
@@ -567,7 +572,9 @@ def load(
             records = _Records(stack.enter_context(zipfile.ZipFile(stream)), size)
             order = records.read("byteorder").decode() if "byteorder" in records else "little"
             if order != sys.byteorder:
-                raise UnpicklingError(f"the file was written in {order!r} byte order, this machine has {sys.byteorder!r}")
+                raise UnpicklingError(
+                    f"the file was written in {order!r} byte order, this machine has {sys.byteorder!r}"
+                )
             loader = _Loader(records, map_location)
             data = records.read("data.pkl")
             if trusted:
@@ -579,6 +586,8 @@ def load(
                 raise
             raise UnpicklingError(f"Weights only load failed. {error}") from error
         except zipfile.BadZipFile as error:
-            raise UnpicklingError(f"the file is no zip archive as torch.save writes it, or is damaged: {error}") from error
+            raise UnpicklingError(
+                f"the file is no zip archive as torch.save writes it, or is damaged: {error}"
+            ) from error
         except (OverflowError, NotImplementedError, ValueError, EOFError, struct.error) as error:
             raise UnpicklingError(f"the archive is damaged ({type(error).__name__}: {error})") from error

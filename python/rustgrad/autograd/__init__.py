@@ -1,7 +1,7 @@
 """`rustgrad.autograd`: `backward` and `grad` with PyTorch's signatures, and the grad modes.
 
-This file turns what the user may pass (one tensor, a sequence, a dict, nothing) into the tuples that the engine takes, and
-the answer back into the shape that was asked for. Checks that look at a tensor are the engine's.
+This file turns what the user may pass (one tensor, a sequence, a dict, nothing) into the tuples that the engine takes,
+and the answer back into the shape that was asked for. Checks that look at a tensor are the engine's.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def backward(
 
     Args:
         tensors: the outputs to differentiate, tensors or gradient edges.
-        grad_tensors: the vector of the vector-Jacobian product, one entry per output, of the output's shape; may be left
+        grad_tensors: the vector of the vector-Jacobian product, one entry per output, of the output's shape; may be
+            left
             out (or `None`) for outputs with one element.
         retain_graph: keep what the graph saved for another backward. Default: the value of `create_graph`.
         create_graph: record the gradient computation too, so that it can be differentiated again.
@@ -69,9 +70,7 @@ def backward(
             outputs and vectors, or their shapes, differ; `inputs` is empty; the graph was freed already.
     """
     if grad_variables is not None:
-        warnings.warn(
-            "`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2
-        )
+        warnings.warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2)
         if grad_tensors is not None:
             raise RuntimeError(
                 "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. "
@@ -135,7 +134,8 @@ def grad(
         only_inputs: accepted for old callers; the gradients of `inputs` are always the only ones computed.
         allow_unused: return `None` for an input that the outputs do not depend on, instead of raising.
             Default: the value of `materialize_grads`.
-        is_grads_batched: the first dimension of each of `grad_outputs` is a batch of vectors; so is that of each result.
+        is_grads_batched: the first dimension of each of `grad_outputs` is a batch of vectors; so is that of each
+            result.
         materialize_grads: return zeros for inputs that the outputs do not depend on.
 
     Returns:
@@ -155,8 +155,7 @@ def grad(
         )
     if materialize_grads and allow_unused is False:
         raise ValueError(
-            "Expected allow_unused to be True or not passed when materialize_grads=True, "
-            "but got: allow_unused=False."
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
         )
     targets = _input_edges(inputs, "grad")
     sources = _edges(outputs)
@@ -184,7 +183,9 @@ def _batched_grad(
     """One vector-Jacobian product per entry of the vectors' first dimension, stacked."""
     batch = {len(v) for v in vectors if v is not None}
     if len(batch) != 1 or any(v is None for v in vectors):
-        raise RuntimeError("is_grads_batched=True needs a grad_outputs for every output, all with the same first dimension.")
+        raise RuntimeError(
+            "is_grads_batched=True needs a grad_outputs for every output, all with the same first dimension."
+        )
     (count,) = batch
     if count == 0:
         raise RuntimeError("is_grads_batched=True needs at least one vector in grad_outputs.")

@@ -1,7 +1,8 @@
-"""The switches that say whether operations record a graph: `no_grad`, `enable_grad`, `set_grad_enabled`, `inference_mode`.
+"""The switches that say whether operations record a graph: `no_grad`, `enable_grad`, `set_grad_enabled`,
+`inference_mode`.
 
-The modes themselves are thread-local flags of the core; this file only saves, sets and restores them, as context managers
-and as decorators. Nothing here looks at a tensor.
+The modes themselves are thread-local flags of the core; this file only saves, sets and restores them, as context
+managers and as decorators. Nothing here looks at a tensor.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class _ModeGuard:
-    """A context manager that can also decorate a function: each call, and each step of a generator, runs inside the mode.
+    """A context manager that can also decorate a function: each call, and each step of a generator, runs inside the
+    mode.
 
     One instance may be entered again while it is active: what to restore is kept on a stack.
     """
@@ -41,7 +43,8 @@ class _ModeGuard:
         raise NotImplementedError
 
     def __call__(self, func: _F) -> _F:
-        """Decorate `func`. A generator function is entered anew at each `next`, `send` and `throw`, and left at each yield.
+        """Decorate `func`. A generator function is entered anew at each `next`, `send` and `throw`, and left at each
+        yield.
 
         A coroutine function gets no special treatment: the mode covers the making of the coroutine, not its running.
         """
@@ -116,20 +119,22 @@ class no_grad(_GradMode):
     @overload
     def __new__(cls, func: None = None) -> Self: ...
     @overload
-    def __new__(cls, func: _F) -> _F: ...
+    def __new__(cls, func: _F) -> _F: ...  # type: ignore[misc]  # a decorator without parentheses
     def __new__(cls, func: Callable[..., Any] | None = None) -> Any:
         return super().__new__(cls) if func is None else cls()(func)
 
 
 class enable_grad(_GradMode):
-    """Operations inside record a graph again, also within `no_grad`. A context manager and a decorator. Thread-local."""
+    """Operations inside record a graph again, also within `no_grad`. A context manager and a decorator.
+    Thread-local.
+    """
 
     _enabled = True
 
     @overload
     def __new__(cls, func: None = None) -> Self: ...
     @overload
-    def __new__(cls, func: _F) -> _F: ...
+    def __new__(cls, func: _F) -> _F: ...  # type: ignore[misc]  # a decorator without parentheses
     def __new__(cls, func: Callable[..., Any] | None = None) -> Any:
         return super().__new__(cls) if func is None else cls()(func)
 
@@ -170,7 +175,8 @@ class set_grad_enabled(_GradMode):
 
 
 class inference_mode(_ModeGuard):
-    """Like `no_grad`, and the tensors made inside stay out of autograd for good: no version counter, no later recording.
+    """Like `no_grad`, and the tensors made inside stay out of autograd for good: no version counter, no later
+    recording.
 
     Args:
         mode: `False` leaves inference mode (and turns recording on) for the block.
@@ -181,7 +187,7 @@ class inference_mode(_ModeGuard):
     @overload
     def __new__(cls, mode: bool = True) -> Self: ...
     @overload
-    def __new__(cls, mode: _F) -> _F: ...
+    def __new__(cls, mode: _F) -> _F: ...  # type: ignore[misc]  # a decorator without parentheses
     def __new__(cls, mode: Any = True) -> Any:
         return cls()(mode) if callable(mode) else super().__new__(cls)
 

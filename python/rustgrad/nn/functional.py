@@ -1,7 +1,7 @@
 """`rustgrad.nn.functional`: the stateless layers and losses under PyTorch's names.
 
-The operators themselves are the core's (`rustgrad._core._nn`) and are found here by name. What is written out below only
-handles what is no numerics: `inplace`, training flags, deprecated arguments, warnings about shapes.
+The operators themselves are the core's (`rustgrad._core._nn`) and are found here by name. What is written out below
+only handles what is no numerics: `inplace`, training flags, deprecated arguments, warnings about shapes.
 """
 
 from __future__ import annotations
@@ -16,18 +16,44 @@ if TYPE_CHECKING:
     from rustgrad._core import Tensor, dtype
     from rustgrad._core._nn import (
         cosine_similarity as cosine_similarity,
+    )
+    from rustgrad._core._nn import (
         gelu as gelu,
+    )
+    from rustgrad._core._nn import (
         hardshrink as hardshrink,
+    )
+    from rustgrad._core._nn import (
         layer_norm as layer_norm,
+    )
+    from rustgrad._core._nn import (
         linear as linear,
+    )
+    from rustgrad._core._nn import (
         logsigmoid as logsigmoid,
+    )
+    from rustgrad._core._nn import (
         normalize as normalize,
+    )
+    from rustgrad._core._nn import (
         one_hot as one_hot,
+    )
+    from rustgrad._core._nn import (
         pad as pad,
+    )
+    from rustgrad._core._nn import (
         prelu as prelu,
+    )
+    from rustgrad._core._nn import (
         softplus as softplus,
+    )
+    from rustgrad._core._nn import (
         softshrink as softshrink,
+    )
+    from rustgrad._core._nn import (
         softsign as softsign,
+    )
+    from rustgrad._core._nn import (
         tanhshrink as tanhshrink,
     )
 
@@ -45,7 +71,7 @@ def __dir__() -> list[str]:
     return sorted(own | {name for name in dir(_nn) if not name.startswith("_")})
 
 
-# ---- activations that PyTorch can also apply in place -----------------------------------------------------------------
+# ---- activations that PyTorch can also apply in place ----------------------------------------------------------------
 # Each is elementwise: the result has the shape and dtype of `input`; with `inplace` it is `input` itself.
 
 
@@ -160,7 +186,7 @@ def sigmoid(input: Tensor) -> Tensor:
     return input.sigmoid()
 
 
-# ---- softmax ----------------------------------------------------------------------------------------------------------
+# ---- softmax ---------------------------------------------------------------------------------------------------------
 
 
 def _softmax_dim(name: str, ndim: int, dim: int | None, stacklevel: int) -> int:
@@ -189,7 +215,7 @@ def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
     return _nn.softmax(-input, _softmax_dim("softmin", input.dim(), dim, _stacklevel), dtype=dtype)
 
 
-# ---- dropout ----------------------------------------------------------------------------------------------------------
+# ---- dropout ---------------------------------------------------------------------------------------------------------
 
 
 def _check_probability(p: float) -> None:
@@ -236,7 +262,7 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     return _channel_dropout(input, p, training, inplace, 3)
 
 
-# ---- embedding --------------------------------------------------------------------------------------------------------
+# ---- embedding -------------------------------------------------------------------------------------------------------
 
 
 def embedding(
@@ -282,7 +308,7 @@ def _limit_rows(weight: Tensor, indices: Tensor, max_norm: float, norm_type: flo
     table.index_copy_(0, used, _core.where(norms > max_norm, rows * (max_norm / (norms + 1e-7)), rows))
 
 
-# ---- losses -----------------------------------------------------------------------------------------------------------
+# ---- losses ----------------------------------------------------------------------------------------------------------
 # `reduction` is "none", "mean" or "sum". `size_average` and `reduce` are its deprecated predecessors.
 
 
@@ -296,7 +322,8 @@ def _reduction(reduction: str, size_average: bool | None, reduce: bool | None) -
         mean = size_average is None or size_average
         reduction = "none" if reduce is False else "mean" if mean else "sum"
         warnings.warn(
-            f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.", stacklevel=4
+            f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.",
+            stacklevel=4,
         )
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"{reduction} is not a valid value for reduction")
@@ -378,7 +405,8 @@ def cross_entropy(
     label_smoothing: float = 0.0,
 ) -> Tensor:
     """The cross entropy of the logits `input` (C), (N, C) or (N, C, d1, ...) and `target`: int64 classes (), (N) or
-    (N, d1, ...), or probabilities of the shape of `input`. `mean` divides by the weight of the targets that count."""
+    (N, d1, ...), or probabilities of the shape of `input`. `mean` divides by the weight of the targets that count.
+    """
     return _nn.cross_entropy(
         input,
         target,
@@ -460,7 +488,9 @@ def kl_div(
     reduction: str = "mean",
     log_target: bool = False,
 ) -> Tensor:
-    """`target * (log(target) - input)` of log probabilities `input`, reduced; "batchmean" divides the sum by the batch."""
+    """`target * (log(target) - input)` of log probabilities `input`, reduced; "batchmean" divides the sum by the
+    batch.
+    """
     if reduction == "batchmean" and size_average is None and reduce is None:
         total = _nn.kl_div(input, target, reduction="sum", log_target=log_target)
         return total / input.size(0) if input.dim() else total

@@ -1,7 +1,7 @@
 """`rustgrad.nn.init`: filling parameters before training.
 
-Every function changes its tensor in place, records no graph, and returns the tensor. The random ones draw from `generator`
-or from the default generator.
+Every function changes its tensor in place, records no graph, and returns the tensor. The random ones draw from
+`generator` or from the default generator.
 """
 
 from __future__ import annotations

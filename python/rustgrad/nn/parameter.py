@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
+from typing import Any, cast
 
 from rustgrad import _core
 from rustgrad._core import Tensor
@@ -45,13 +45,15 @@ class Parameter(Tensor, metaclass=_ParameterType):
             return made
         # Another subclass stays what it is, and is marked instead.
         marked: Any = data.detach().requires_grad_(requires_grad)
-        if type(marked) is not type(data):
+        kept = type(marked) is type(data)
+        if not kept:
             raise RuntimeError(
-                f"Creating a Parameter from an instance of type {type(data).__name__} requires that detach() returns an "
-                f"instance of the same type, but return type {type(marked).__name__} was found instead."
+                f"Creating a Parameter from an instance of type {type(data).__name__} "
+                "requires that detach() returns an instance of the same type, "
+                f"but return type {type(marked).__name__} was found instead."
             )
         marked._is_param = True
-        return marked  # type: ignore[no-any-return]
+        return cast(Parameter, marked)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         """A parameter of its own memory, without `.grad` and hooks."""
@@ -104,4 +106,4 @@ class Buffer(Tensor, metaclass=_BufferType):
         marked: Any = data.detach().requires_grad_(data.requires_grad)
         marked.persistent = persistent
         marked._is_buffer = True
-        return marked  # type: ignore[no-any-return]
+        return cast(Buffer, marked)

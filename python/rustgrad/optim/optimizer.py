@@ -1,4 +1,6 @@
-"""`Optimizer`: parameter groups, state, hooks and state dictionaries. What a step computes is in one file per algorithm."""
+"""`Optimizer`: parameter groups, state, hooks and state dictionaries. What a step computes is in one file per
+algorithm.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def _hooked(step: Callable[..., Any]) -> Callable[..., Any]:
             changed = hook(self, args, kwargs)
             if changed is not None:
                 if not (isinstance(changed, tuple) and len(changed) == 2):
-                    raise RuntimeError(f"{hook} must return None or a tuple of (new_args, new_kwargs), but got {changed}.")
+                    raise RuntimeError(
+                        f"{hook} must return None or a tuple of (new_args, new_kwargs), but got {changed}."
+                    )
                 args, kwargs = changed
         result = step(self, *args, **kwargs)
         for hook in list(self._optimizer_step_post_hooks.values()):
@@ -255,9 +259,7 @@ class Optimizer:
             packed = {key: value for key, value in group.items() if key != "params"}
             packed["params"] = [places[id(param)] for param in group["params"]]
             groups.append(packed)
-        state = {
-            (places[id(key)] if isinstance(key, Tensor) else key): value for key, value in self.state.items()
-        }
+        state = {(places[id(key)] if isinstance(key, Tensor) else key): value for key, value in self.state.items()}
         made: dict[str, Any] = {"state": state, "param_groups": groups}
         for hook in list(self._optimizer_state_dict_post_hooks.values()):
             made = hook(self, made) or made

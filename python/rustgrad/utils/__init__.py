@@ -7,7 +7,7 @@ from typing import Any
 
 from rustgrad.utils import hooks
 
-__all__ = ["data", "hooks", "tensorboard"]  # noqa: F822  # the lazy ones come from __getattr__
+__all__ = ["data", "hooks", "tensorboard"]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,6 @@ from rustgrad.nn.modules import (
     flatten,
     linear,
     loss,
-    module,
     normalization,
     sparse,
 )

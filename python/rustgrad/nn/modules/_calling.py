@@ -98,7 +98,8 @@ class Hooked:
                     if changed is not None:
                         if not (isinstance(changed, tuple) and len(changed) == 2):
                             raise RuntimeError(
-                                f"forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got {changed}."
+                                "forward pre-hook must return None or a tuple of (new_args, new_kwargs), "
+                                f"but got {changed}."
                             )
                         args, kwargs = changed
                 else:

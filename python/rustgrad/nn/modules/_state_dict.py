@@ -35,13 +35,11 @@ class IncompatibleKeys(NamedTuple):
             return "<All keys matched successfully>"
         return f"IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
-    __str__ = __repr__
-
 
 class _Hook:
     """A state-dict hook with the module it wants as first argument, if any, and whether it may return something."""
 
-    def __init__(self, hook: Callable[..., Any], module: Module | None = None, *, must_return_none: bool = False) -> None:
+    def __init__(self, hook: Callable[..., Any], module: Any = None, *, must_return_none: bool = False) -> None:
         self.hook = hook
         self.module = module
         self.must_return_none = must_return_none
@@ -95,7 +93,8 @@ class Stateful:
         Args:
             destination: a dictionary to fill and return. Default: a new `OrderedDict`.
             prefix: what to put before every name.
-            keep_vars: give the parameters themselves; by default tensors detached from the graph that share their memory.
+            keep_vars: give the parameters themselves; by default tensors detached from the graph that share their
+                memory.
 
         Returns:
             The dictionary; a fresh one has an attribute `_metadata` with the version of each module.
@@ -132,8 +131,12 @@ class Stateful:
         self._state_dict_hooks[handle.id] = hook
         return handle
 
-    def register_state_dict_post_hook(self, hook: Callable[[Module, dict[str, Any], str, Any], None]) -> RemovableHandle:
-        """Call `hook(module, state_dict, prefix, local_metadata)` after this module's state was put in; returns `None`."""
+    def register_state_dict_post_hook(
+        self, hook: Callable[[Module, dict[str, Any], str, Any], None]
+    ) -> RemovableHandle:
+        """Call `hook(module, state_dict, prefix, local_metadata)` after this module's state was put in; returns
+        `None`.
+        """
         handle = RemovableHandle(self._state_dict_hooks)
         self._state_dict_hooks[handle.id] = _Hook(hook, must_return_none=True)
         return handle
@@ -144,14 +147,17 @@ class Stateful:
         self._state_dict_pre_hooks[handle.id] = hook
         return handle
 
-    def _register_load_state_dict_pre_hook(self, hook: Callable[..., None], with_module: bool = False) -> RemovableHandle:
+    def _register_load_state_dict_pre_hook(
+        self, hook: Callable[..., None], with_module: bool = False
+    ) -> RemovableHandle:
         handle = RemovableHandle(self._load_state_dict_pre_hooks)
-        self._load_state_dict_pre_hooks[handle.id] = _Hook(hook, self if with_module else None)  # type: ignore[arg-type]
+        self._load_state_dict_pre_hooks[handle.id] = _Hook(hook, self if with_module else None)
         return handle
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., None]) -> RemovableHandle:
         """Call `hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)`
-        before this module loads its part of a state dict."""
+        before this module loads its part of a state dict.
+        """
         return self._register_load_state_dict_pre_hook(hook, with_module=True)
 
     def register_load_state_dict_post_hook(self, hook: Callable[[Module, IncompatibleKeys], None]) -> RemovableHandle:

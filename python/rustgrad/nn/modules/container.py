@@ -37,7 +37,7 @@ class _Numbered(Module):
         for module in modules:
             self.add_module(str(len(self._modules)), module)
 
-    def _like(self, items: list[tuple[str, Module]]) -> Self:
+    def _like(self, items: list[tuple[str, Module | None]]) -> Self:
         """A container of the same kind with some of the children."""
         return type(self)(module for _, module in items)
 
@@ -53,7 +53,7 @@ class _Numbered(Module):
     def __getitem__(self, index: SupportsIndex) -> Any: ...
     def __getitem__(self, index: slice | SupportsIndex) -> Any:
         if isinstance(index, slice):
-            return self._like([(name, self._modules[name]) for name in list(self._modules)[index]])
+            return self._like(list(self._modules.items())[index])
         return list(self._modules.values())[_position(index, len(self))]
 
     def __setitem__(self, index: SupportsIndex, module: Module) -> None:
@@ -117,7 +117,7 @@ class Sequential(_Numbered):
     @overload
     def __init__(self, *args: Module) -> None: ...
     @overload
-    def __init__(self, arg: OrderedDict[str, Module], /) -> None: ...
+    def __init__(self, arg: OrderedDict[str, Module | None], /) -> None: ...
     def __init__(self, *args: Any) -> None:
         super().__init__()
         if len(args) == 1 and isinstance(args[0], OrderedDict):
@@ -126,7 +126,7 @@ class Sequential(_Numbered):
         else:
             self._renumber(args)
 
-    def _like(self, items: list[tuple[str, Module]]) -> Self:
+    def _like(self, items: list[tuple[str, Module | None]]) -> Self:
         return type(self)(OrderedDict(items))
 
     def forward(self, input: Any) -> Any:
@@ -137,9 +137,7 @@ class Sequential(_Numbered):
 
     def __add__(self, other: Sequential) -> Sequential:
         if not isinstance(other, Sequential):
-            raise ValueError(
-                f"add operator supports only objects of Sequential class, but {type(other)} is given."
-            )
+            raise ValueError(f"add operator supports only objects of Sequential class, but {type(other)} is given.")
         return Sequential(*self, *other)
 
     def __mul__(self, times: int) -> Sequential:
@@ -187,7 +185,9 @@ class ModuleList(_Numbered):
         if not runs:
             return f"{self._get_name()}()"
         lines = [
-            f"({first}): {_indent(text)}" if first == last else f"({first}-{last}): {last - first + 1} x {_indent(text)}"
+            f"({first}): {_indent(text)}"
+            if first == last
+            else f"({first}-{last}): {last - first + 1} x {_indent(text)}"
             for first, last, text in runs
         ]
         body = "\n  ".join(lines)
@@ -208,9 +208,7 @@ def _named_pairs(given: Any, what: str) -> list[tuple[str, Any]]:
             raise TypeError(f"{what} update sequence element #{place} should be Iterable; is {type(pair).__name__}")
         items = list(pair)
         if len(items) != 2:
-            raise ValueError(
-                f"{what} update sequence element #{place} has length {len(items)}; 2 is required"
-            )
+            raise ValueError(f"{what} update sequence element #{place} has length {len(items)}; 2 is required")
         pairs.append((items[0], items[1]))
     return pairs
 
@@ -334,7 +332,9 @@ class ParameterList(Module):
         return self
 
     def extra_repr(self) -> str:
-        return "\n".join(f"  ({place}): {_describe(value, lambda tensor: str(tensor.dtype))}" for place, value in enumerate(self))
+        return "\n".join(
+            f"  ({place}): {_describe(value, lambda tensor: str(tensor.dtype))}" for place, value in enumerate(self)
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("ParameterList should not be called.")
@@ -450,7 +450,9 @@ class ParameterDict(Module):
         return self
 
     def extra_repr(self) -> str:
-        return "\n".join(f"  ({key}): {_describe(value, lambda tensor: str(tensor.type()))}" for key, value in self.items())
+        return "\n".join(
+            f"  ({key}): {_describe(value, lambda tensor: str(tensor.type()))}" for key, value in self.items()
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("ParameterDict should not be called.")

@@ -38,8 +38,8 @@ class Linear(Module):
         device: where to make the parameters.
         dtype: their dtype.
 
-    Shapes: input (*, in_features), output (*, out_features), `weight` (out_features, in_features), `bias` (out_features).
-    Weight and bias start uniform over +-1/sqrt(in_features).
+    Shapes: input (*, in_features), output (*, out_features), `weight` (out_features, in_features), `bias`
+    (out_features). Weight and bias start uniform over +-1/sqrt(in_features).
     """
 
     weight: Parameter

@@ -131,9 +131,7 @@ class NLLLoss(_WeightedLoss):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """(N, C, ...) and int64 (N, ...) to a scalar, or to (N, ...) without reduction."""
-        return F.nll_loss(
-            input, target, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction
-        )
+        return F.nll_loss(input, target, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
 
 class CrossEntropyLoss(_WeightedLoss):
@@ -153,7 +151,9 @@ class CrossEntropyLoss(_WeightedLoss):
         self.label_smoothing = label_smoothing
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """(N, C, ...) and int64 (N, ...), or probabilities (N, C, ...), to a scalar, or to (N, ...) without reduction."""
+        """(N, C, ...) and int64 (N, ...), or probabilities (N, C, ...), to a scalar, or to (N, ...) without
+        reduction.
+        """
         return F.cross_entropy(
             input,
             target,

@@ -1,7 +1,8 @@
-"""`Module`: what registers parameters, buffers and children by plain assignment, walks them, and calls `forward` with hooks.
+"""`Module`: what registers parameters, buffers and children by plain assignment, walks them, and calls `forward` with
+hooks.
 
-State dictionaries are in `_state_dict.py`, calling and hooks in `_calling.py`, the layers in their own files. Nothing here
-computes on tensors.
+State dictionaries are in `_state_dict.py`, calling and hooks in `_calling.py`, the layers in their own files. Nothing
+here computes on tensors.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ def _indent(text: str) -> str:
 
 
 def _parse_to(
-    args: tuple[Any, ...], device: Any = None, dtype: Any = None, non_blocking: bool = False, tensor: Tensor | None = None
+    args: tuple[Any, ...],
+    device: Any = None,
+    dtype: Any = None,
+    non_blocking: bool = False,
+    tensor: Tensor | None = None,
 ) -> tuple[Any, Any, bool]:
     """The arguments of `Module.to` as (device, dtype, non_blocking); `None` means "as it is"."""
     rest = list(args)
@@ -137,12 +142,14 @@ class Module(Hooked, Stateful):
         if param is not None:
             if not isinstance(param, Parameter):
                 raise TypeError(
-                    f"cannot assign '{_typename(param)}' object to parameter '{name}' (torch.nn.Parameter or None required)"
+                    f"cannot assign '{_typename(param)}' object to parameter '{name}' "
+                    "(torch.nn.Parameter or None required)"
                 )
             if param.grad_fn is not None:
                 raise ValueError(
-                    f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created explicitly. "
-                    f"To express '{name}' as a function of another Tensor, compute the value in the forward() method."
+                    f"Cannot assign non-leaf Tensor to parameter '{name}'. "
+                    f"Model parameters must be created explicitly. To express '{name}' as a function of another Tensor, "
+                    "compute the value in the forward() method."
                 )
         self._parameters[name] = param
 
@@ -158,7 +165,9 @@ class Module(Hooked, Stateful):
             raise AttributeError("cannot assign buffer before Module.__init__() call")
         self._check_name("buffer", name, self._buffers)
         if tensor is not None and not isinstance(tensor, Tensor):
-            raise TypeError(f"cannot assign '{_typename(tensor)}' object to buffer '{name}' (torch Tensor or None required)")
+            raise TypeError(
+                f"cannot assign '{_typename(tensor)}' object to buffer '{name}' (torch Tensor or None required)"
+            )
         self._buffers[name] = tensor
         if persistent:
             self._non_persistent_buffers_set.discard(name)
@@ -241,7 +250,7 @@ class Module(Hooked, Stateful):
     def __delattr__(self, name: str) -> None:
         for table in (self._parameters, self._buffers, self._modules):
             if name in table:
-                del table[name]  # type: ignore[attr-defined]
+                del table[name]
                 self._non_persistent_buffers_set.discard(name)
                 return
         super().__delattr__(name)
@@ -278,7 +287,8 @@ class Module(Hooked, Stateful):
 
         Raises:
             ValueError: `target` is empty or `module` is no module.
-            AttributeError: the parent does not exist, the place is taken by something else, or nothing is there to replace.
+            AttributeError: the parent does not exist, the place is taken by something else, or nothing is there to
+                replace.
         """
         if not target:
             raise ValueError("Cannot set the submodule without a target name!")
@@ -443,9 +453,7 @@ class Module(Hooked, Stateful):
         """
         where, kind, non_blocking = _parse_to(args, **kwargs)
         if kind is not None and not (kind.is_floating_point or kind.is_complex):
-            raise TypeError(
-                f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={kind}"
-            )
+            raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={kind}")
 
         def move(tensor: Tensor) -> Tensor:
             goal = kind if kind is not None and tensor.is_floating_point() else tensor.dtype

@@ -31,7 +31,8 @@ class Embedding(Module):
         device: where to make the table.
         dtype: its dtype.
 
-    Shapes: input int64 (*), output (*, embedding_dim), `weight` (num_embeddings, embedding_dim), standard normal at first.
+    Shapes: input int64 (*), output (*, embedding_dim), `weight` (num_embeddings, embedding_dim), standard normal at
+        first.
 
     Raises:
         AssertionError: `padding_idx` is out of range.
@@ -95,7 +96,13 @@ class Embedding(Module):
 
     def extra_repr(self) -> str:
         parts = [str(self.num_embeddings), str(self.embedding_dim)]
-        defaults = {"padding_idx": None, "max_norm": None, "norm_type": 2.0, "scale_grad_by_freq": False, "sparse": False}
+        defaults = {
+            "padding_idx": None,
+            "max_norm": None,
+            "norm_type": 2.0,
+            "scale_grad_by_freq": False,
+            "sparse": False,
+        }
         parts += [f"{name}={getattr(self, name)}" for name, value in defaults.items() if getattr(self, name) != value]
         return ", ".join(parts)
 

@@ -1,7 +1,7 @@
 """A model's computation as a list of named nodes, read off the autograd graph of one forward run.
 
-`trace` runs the model and walks from its outputs back to parameters and inputs; modules become scopes of the names. Writing
-the list in TensorBoard's format is the writer's business.
+`trace` runs the model and walks from its outputs back to parameters and inputs; modules become scopes of the names.
+Writing the list in TensorBoard's format is the writer's business.
 """
 
 from __future__ import annotations
@@ -219,13 +219,14 @@ class _Builder:
         inputs = [self.source(value) for value in found.sources() if value is not tensor]
         inputs += [self.leaf(param) for param in found.module._parameters.values() if param is not None]
         op = type(found.module).__name__
-        self._name_of[id(tensor)] = self._add(f"{scope}/{op}", op, [name for name in inputs if name], [tuple(tensor.shape)])
+        self._name_of[id(tensor)] = self._add(
+            f"{scope}/{op}", op, [name for name in inputs if name], [tuple(tensor.shape)]
+        )
         return self._name_of[id(tensor)]
 
     def source(self, tensor: Tensor) -> str:
         """The node that a tensor comes from."""
         return self.call(tensor) if tensor.grad_fn is None else self.operation(tensor.grad_fn)
-
 
     def connect_inputs(self, inputs: list[Tensor]) -> None:
         """Lead inputs that carry no gradient, such as indices, to the first operation of the module that took them."""
@@ -249,8 +250,8 @@ def trace(model: Module, inputs: Any) -> list[GraphNode]:
         inputs: one input, or a tuple or list of the positional arguments; `None` for no argument.
 
     Returns:
-        The nodes, each after those it reads. Operations have autograd's names ("AddmmBackward0"). Where the model computes
-        without recording a graph, a whole module is one node of its class's name.
+        The nodes, each after those it reads. Operations have autograd's names ("AddmmBackward0"). Where the model
+        computes without recording a graph, a whole module is one node of its class's name.
     """
     args = () if inputs is None else tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     fresh = {id(tensor): _leaf(tensor) for tensor in _tensors(args)}

@@ -92,7 +92,8 @@ class SummaryWriter(tensorboardX.SummaryWriter):  # type: ignore[misc]  # tensor
         """Run the model once and write the graph of what it computed.
 
         Args:
-            model: the module to show. Its parameters and gradients are not changed; buffers change as in any forward run.
+            model: the module to show. Its parameters and gradients are not changed; buffers change as in any forward
+                run.
             input_to_model: the input, or a tuple or list of the positional arguments.
             verbose: print the nodes too.
             use_strict_trace: accepted; there is one way to trace.
@@ -104,7 +105,5 @@ class SummaryWriter(tensorboardX.SummaryWriter):  # type: ignore[misc]  # tensor
         if verbose:
             for node in nodes:
                 print(f"{node.name} = {node.op}({', '.join(node.inputs)})")
-        graph = graph_pb2.GraphDef(
-            node=map(_node_def, nodes), versions=versions_pb2.VersionDef(producer=_PRODUCER)
-        )
+        graph = graph_pb2.GraphDef(node=map(_node_def, nodes), versions=versions_pb2.VersionDef(producer=_PRODUCER))
         self._get_file_writer().add_event(event_pb2.Event(graph_def=graph.SerializeToString()))
