@@ -148,8 +148,8 @@ class Module(Hooked, Stateful):
             if param.grad_fn is not None:
                 raise ValueError(
                     f"Cannot assign non-leaf Tensor to parameter '{name}'. "
-                    f"Model parameters must be created explicitly. To express '{name}' as a function of another Tensor, "
-                    "compute the value in the forward() method."
+                    "Model parameters must be created explicitly. "
+                    f"To express '{name}' as a function of another Tensor, compute the value in the forward() method."
                 )
         self._parameters[name] = param
 

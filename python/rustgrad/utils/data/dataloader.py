@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from rustgrad.utils.data.collate import default_collate, default_convert
 from rustgrad.utils.data.dataset import Dataset, IterableDataset
-from rustgrad.utils.data.sampler import RandomSampler, SequentialSampler
+from rustgrad.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 
 if TYPE_CHECKING:
     from rustgrad._core import Generator

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rustgrad import _core
 
 if TYPE_CHECKING:
-    from rustgrad._core import Tensor
+    from rustgrad._core import Generator, Tensor
 
 __all__ = ["ConcatDataset", "Dataset", "IterableDataset", "Subset", "TensorDataset", "random_split"]
 
