@@ -1,8 +1,8 @@
 """A pickle reader that cannot run code: it knows the opcodes that data needs, and calls only what it was given.
 
 Python's own unpickler calls whatever a file names. This one makes containers, numbers, strings and bytes itself, looks
-every name up in a table, and lets a file call nothing but `Callable` objects of that table. It knows neither tensors
-nor files.
+every name up in a table, and lets a file call nothing but `Callable` objects of that table. It knows no tensors
+and no files.
 """
 
 from __future__ import annotations

@@ -55,8 +55,7 @@ def save(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = Non
 
     Raises:
         ValueError: two tensors share memory (the format would separate them), a name is reserved, or a dtype is not
-            part of
-            the format.
+            part of the format.
         TypeError: a value is no tensor, or metadata are no strings.
     """
     if sys.byteorder != "little":

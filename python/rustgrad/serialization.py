@@ -281,7 +281,7 @@ class _Saved:
         self.data = tensor._storage_bytes()
         self.elements = len(self.data) // tensor.dtype.itemsize
         self.kind = dtype_name(tensor.dtype)
-        self.where = str(tensor.device)
+        self.where = sys.intern(str(tensor.device))  # one string, so that it is written once
         self.key = key
 
 
@@ -387,8 +387,8 @@ def save(
     """Write an object with tensors in it to a file that `load` here and in PyTorch can read.
 
     Args:
-        obj: tensors, and containers, numbers and strings around them; other objects are pickled by the name of their
-            class.
+        obj: tensors, and containers, numbers and strings around them; other objects are pickled by
+            the name of their class.
         f: a path, or a file opened for writing bytes.
         pickle_module: accepted; Python's pickle is used.
         pickle_protocol: the version of the pickle; PyTorch reads all.
@@ -447,6 +447,10 @@ class _Records:
         return self._prefix + name in self._sizes
 
 
+class _CallersError(Exception):
+    """Carries an exception of the caller's own function out of the machine that reports everything else as damage."""
+
+
 class _Loader:
     """What a pickle's names and persistent ids mean for one file."""
 
@@ -475,11 +479,14 @@ class _Loader:
         if isinstance(wanted, Mapping):
             wanted = wanted.get(location, location)
         elif callable(wanted) and not isinstance(wanted, (str, device)):
-            answer = wanted(storage, location)
+            try:
+                answer = wanted(storage, location)
+                if answer is not storage and answer is not None:
+                    raise TypeError("map_location may return the storage that it is given, or None")
+            except Exception as error:
+                raise _CallersError from error
             if answer is storage:
                 return None
-            if answer is not None:
-                raise TypeError("map_location may return the storage that it is given, or None")
         if wanted is None or wanted == location or callable(wanted):
             place = _device_of(location)
         else:
@@ -540,9 +547,8 @@ def load(
 
     Args:
         f: a path, or a file opened for reading bytes that can seek.
-        map_location: where to put tensors: a device, a dictionary from saved to wanted devices, or a function of a
-            storage
-            and its device that returns the storage (for the CPU) or `None`. Default: where they were saved from.
+        map_location: where to put tensors: a device, a dictionary from saved to wanted devices, or a function
+            of a storage and its device that returns the storage (for the CPU) or `None`. Default: as saved.
         pickle_module: accepted; not used.
         weights_only: read the file as data: tensors, containers, numbers, strings, and what `add_safe_globals` allows.
             Default: yes. With `False` the file may import and call anything: use it only for files that you trust.
@@ -581,6 +587,8 @@ def load(
                 return _TrustingUnpickler(data, loader).load()
             classes = frozenset(target for target in _user_globals.values() if isinstance(target, type))
             return Unpickler(data, loader.find_safe, loader.persistent_load, classes).load()
+        except _CallersError as carrier:
+            raise cast(Exception, carrier.__cause__) from None
         except UnpicklingError as error:
             if trusted:
                 raise

@@ -216,9 +216,8 @@ def assert_close(
         actual: a tensor, array or number, or a sequence or mapping of those.
         expected: the same with the values that are right.
         allow_subclasses: accept tensors of different classes.
-        rtol: relative tolerance, together with `atol`. Defaults by dtype: float16 1e-3, bfloat16 1.6e-2, float32
-            1.3e-6,
-            float64 1e-7, others 0.
+        rtol: relative tolerance, together with `atol`. Defaults by dtype: float16 1e-3, bfloat16 1.6e-2,
+            float32 1.3e-6, float64 1e-7, others 0.
         atol: absolute tolerance. Defaults: float64 1e-7, other floats 1e-5, others 0.
         equal_nan: whether NaN is close to NaN.
         check_device: whether devices must be the same.

@@ -57,9 +57,8 @@ def backward(
 
     Args:
         tensors: the outputs to differentiate, tensors or gradient edges.
-        grad_tensors: the vector of the vector-Jacobian product, one entry per output, of the output's shape; may be
-            left
-            out (or `None`) for outputs with one element.
+        grad_tensors: the vector of the vector-Jacobian product, one entry per output, of the output's shape;
+            may be left out (or `None`) for outputs with one element.
         retain_graph: keep what the graph saved for another backward. Default: the value of `create_graph`.
         create_graph: record the gradient computation too, so that it can be differentiated again.
         grad_variables: an old name of `grad_tensors`.
@@ -134,13 +133,11 @@ def grad(
         only_inputs: accepted for old callers; the gradients of `inputs` are always the only ones computed.
         allow_unused: return `None` for an input that the outputs do not depend on, instead of raising.
             Default: the value of `materialize_grads`.
-        is_grads_batched: the first dimension of each of `grad_outputs` is a batch of vectors; so is that of each
-            result.
+        is_grads_batched: the first dimension of each of `grad_outputs` is a batch of vectors, and that of each result.
         materialize_grads: return zeros for inputs that the outputs do not depend on.
 
     Returns:
-        One gradient per input in the order of `inputs`, each of its input's shape; a dict with the keys of `inputs` if
-        that is a dict.
+        One gradient per input in the order of `inputs`, each of its input's shape; a dict if `inputs` is one.
 
     Raises:
         RuntimeError: as for `backward`; an input does not require grad, or is unused and `allow_unused` is false.

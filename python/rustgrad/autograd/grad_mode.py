@@ -1,5 +1,4 @@
-"""The switches that say whether operations record a graph: `no_grad`, `enable_grad`, `set_grad_enabled`,
-`inference_mode`.
+"""The switches that say whether operations record a graph: `no_grad` and its kin.
 
 The modes themselves are thread-local flags of the core; this file only saves, sets and restores them, as context
 managers and as decorators. Nothing here looks at a tensor.
@@ -8,7 +7,6 @@ managers and as decorators. Nothing here looks at a tensor.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast, overload
@@ -20,9 +18,19 @@ __all__ = ["enable_grad", "inference_mode", "no_grad", "set_grad_enabled"]
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
+_CO_GENERATOR = (
+    0x20  # the flag of a generator's code, as in `inspect`, which would be most of this package's import time
+)
+
+
+def _makes_generator(func: Callable[..., Any]) -> bool:
+    while isinstance(func, functools.partial):
+        func = func.func
+    return bool(getattr(getattr(func, "__code__", None), "co_flags", 0) & _CO_GENERATOR)
+
+
 class _ModeGuard:
-    """A context manager that can also decorate a function: each call, and each step of a generator, runs inside the
-    mode.
+    """A context manager that can also decorate a function: each call, and each step of a generator, runs inside.
 
     One instance may be entered again while it is active: what to restore is kept on a stack.
     """
@@ -43,12 +51,11 @@ class _ModeGuard:
         raise NotImplementedError
 
     def __call__(self, func: _F) -> _F:
-        """Decorate `func`. A generator function is entered anew at each `next`, `send` and `throw`, and left at each
-        yield.
+        """Decorate `func`. A generator function is entered at each `next`, `send` and `throw`, left at each yield.
 
         A coroutine function gets no special treatment: the mode covers the making of the coroutine, not its running.
         """
-        if inspect.isgeneratorfunction(func):
+        if _makes_generator(func):
             return cast(_F, self._wrap_generator(func))
 
         @functools.wraps(func)
@@ -125,9 +132,7 @@ class no_grad(_GradMode):
 
 
 class enable_grad(_GradMode):
-    """Operations inside record a graph again, also within `no_grad`. A context manager and a decorator.
-    Thread-local.
-    """
+    """Operations inside record a graph again, also within `no_grad`; a context manager and a decorator, per thread."""
 
     _enabled = True
 
@@ -175,8 +180,7 @@ class set_grad_enabled(_GradMode):
 
 
 class inference_mode(_ModeGuard):
-    """Like `no_grad`, and the tensors made inside stay out of autograd for good: no version counter, no later
-    recording.
+    """Like `no_grad`, and the tensors made inside stay out of autograd for good: no version, no recording.
 
     Args:
         mode: `False` leaves inference mode (and turns recording on) for the block.

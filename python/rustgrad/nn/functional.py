@@ -488,9 +488,7 @@ def kl_div(
     reduction: str = "mean",
     log_target: bool = False,
 ) -> Tensor:
-    """`target * (log(target) - input)` of log probabilities `input`, reduced; "batchmean" divides the sum by the
-    batch.
-    """
+    """`target * (log(target) - input)` of log probabilities `input`, reduced; "batchmean" divides by the batch."""
     if reduction == "batchmean" and size_average is None and reduce is None:
         total = _nn.kl_div(input, target, reduction="sum", log_target=log_target)
         return total / input.size(0) if input.dim() else total

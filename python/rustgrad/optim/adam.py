@@ -33,8 +33,7 @@ class Adam(Optimizer):
         lr: the learning rate.
         betas: b1 and b2, the decay of the averages of the gradient and of its square.
         eps: added to the denominator.
-        weight_decay: the L2 penalty, or with `decoupled_weight_decay` the fraction (times `lr`) that each step takes
-            away.
+        weight_decay: the L2 penalty, or with `decoupled_weight_decay` the fraction (times `lr`) that a step takes.
         amsgrad: divide by the greatest average so far (Reddi et al. 2018).
         foreach: accepted; there is one implementation.
         maximize: go up instead of down.

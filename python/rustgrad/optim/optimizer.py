@@ -1,6 +1,4 @@
-"""`Optimizer`: parameter groups, state, hooks and state dictionaries. What a step computes is in one file per
-algorithm.
-"""
+"""`Optimizer`: parameter groups, state, hooks and state dictionaries. What a step computes is elsewhere."""
 
 from __future__ import annotations
 

@@ -18,8 +18,7 @@ class RemovableHandle:
         hooks_dict: the dictionary (weakly referencable) that holds the hook under `handle.id`.
         extra_dict: further dictionaries keyed by the same id, such as a hook's options.
 
-    A context manager: leaving the block removes the hook. Removing twice, or after the dictionary is gone, does
-    nothing.
+    A context manager: leaving the block removes the hook. Removing twice, or too late, does nothing.
     """
 
     _ids = itertools.count()

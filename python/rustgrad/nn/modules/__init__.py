@@ -1,34 +1,108 @@
 """The layers of `rustgrad.nn`, one file per family."""
 
-from rustgrad.nn.modules import (
-    activation,
-    container,
-    distance,
-    dropout,
-    flatten,
-    linear,
-    loss,
-    normalization,
-    sparse,
+from rustgrad.nn.modules.activation import (
+    CELU,
+    ELU,
+    GELU,
+    GLU,
+    SELU,
+    Hardshrink,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
+    LeakyReLU,
+    LogSigmoid,
+    LogSoftmax,
+    Mish,
+    PReLU,
+    ReLU,
+    ReLU6,
+    SiLU,
+    Sigmoid,
+    Softmax,
+    Softmax2d,
+    Softmin,
+    Softplus,
+    Softshrink,
+    Softsign,
+    Tanh,
+    Tanhshrink,
+    Threshold,
 )
-from rustgrad.nn.modules.activation import *
-from rustgrad.nn.modules.container import *
-from rustgrad.nn.modules.distance import *
-from rustgrad.nn.modules.dropout import *
-from rustgrad.nn.modules.flatten import *
-from rustgrad.nn.modules.linear import *
-from rustgrad.nn.modules.loss import *
+from rustgrad.nn.modules.container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
+from rustgrad.nn.modules.distance import CosineSimilarity
+from rustgrad.nn.modules.dropout import Dropout, Dropout1d, Dropout2d, Dropout3d
+from rustgrad.nn.modules.flatten import Flatten, Unflatten
+from rustgrad.nn.modules.linear import Bilinear, Identity, Linear
+from rustgrad.nn.modules.loss import (
+    BCELoss,
+    BCEWithLogitsLoss,
+    CrossEntropyLoss,
+    HuberLoss,
+    KLDivLoss,
+    L1Loss,
+    MSELoss,
+    NLLLoss,
+    SmoothL1Loss,
+)
 from rustgrad.nn.modules.module import Module
-from rustgrad.nn.modules.normalization import *
-from rustgrad.nn.modules.sparse import *
+from rustgrad.nn.modules.normalization import LayerNorm, RMSNorm
+from rustgrad.nn.modules.sparse import Embedding
 
-__all__ = ["Module"]
-__all__ += activation.__all__
-__all__ += container.__all__
-__all__ += distance.__all__
-__all__ += dropout.__all__
-__all__ += flatten.__all__
-__all__ += linear.__all__
-__all__ += loss.__all__
-__all__ += normalization.__all__
-__all__ += sparse.__all__
+__all__ = [
+    "BCELoss",
+    "BCEWithLogitsLoss",
+    "Bilinear",
+    "CELU",
+    "CosineSimilarity",
+    "CrossEntropyLoss",
+    "Dropout",
+    "Dropout1d",
+    "Dropout2d",
+    "Dropout3d",
+    "ELU",
+    "Embedding",
+    "Flatten",
+    "GELU",
+    "GLU",
+    "Hardshrink",
+    "Hardsigmoid",
+    "Hardswish",
+    "Hardtanh",
+    "HuberLoss",
+    "Identity",
+    "KLDivLoss",
+    "L1Loss",
+    "LayerNorm",
+    "LeakyReLU",
+    "Linear",
+    "LogSigmoid",
+    "LogSoftmax",
+    "MSELoss",
+    "Mish",
+    "Module",
+    "ModuleDict",
+    "ModuleList",
+    "NLLLoss",
+    "PReLU",
+    "ParameterDict",
+    "ParameterList",
+    "RMSNorm",
+    "ReLU",
+    "ReLU6",
+    "SELU",
+    "Sequential",
+    "SiLU",
+    "Sigmoid",
+    "SmoothL1Loss",
+    "Softmax",
+    "Softmax2d",
+    "Softmin",
+    "Softplus",
+    "Softshrink",
+    "Softsign",
+    "Tanh",
+    "Tanhshrink",
+    "Threshold",
+    "Unflatten",
+]

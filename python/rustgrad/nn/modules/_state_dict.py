@@ -93,8 +93,7 @@ class Stateful:
         Args:
             destination: a dictionary to fill and return. Default: a new `OrderedDict`.
             prefix: what to put before every name.
-            keep_vars: give the parameters themselves; by default tensors detached from the graph that share their
-                memory.
+            keep_vars: give the parameters themselves; by default detached tensors over their memory.
 
         Returns:
             The dictionary; a fresh one has an attribute `_metadata` with the version of each module.
@@ -134,9 +133,7 @@ class Stateful:
     def register_state_dict_post_hook(
         self, hook: Callable[[Module, dict[str, Any], str, Any], None]
     ) -> RemovableHandle:
-        """Call `hook(module, state_dict, prefix, local_metadata)` after this module's state was put in; returns
-        `None`.
-        """
+        """Call `hook(module, state_dict, prefix, local_metadata)` after this module's state was put in."""
         handle = RemovableHandle(self._state_dict_hooks)
         self._state_dict_hooks[handle.id] = _Hook(hook, must_return_none=True)
         return handle

@@ -151,9 +151,7 @@ class CrossEntropyLoss(_WeightedLoss):
         self.label_smoothing = label_smoothing
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """(N, C, ...) and int64 (N, ...), or probabilities (N, C, ...), to a scalar, or to (N, ...) without
-        reduction.
-        """
+        """(N, C, ...) and int64 (N, ...) or probabilities (N, C, ...) to a scalar; to (N, ...) without reduction."""
         return F.cross_entropy(
             input,
             target,

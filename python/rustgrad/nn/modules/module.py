@@ -1,5 +1,4 @@
-"""`Module`: what registers parameters, buffers and children by plain assignment, walks them, and calls `forward` with
-hooks.
+"""`Module`: what registers parameters, buffers and children by plain assignment, and walks them.
 
 State dictionaries are in `_state_dict.py`, calling and hooks in `_calling.py`, the layers in their own files. Nothing
 here computes on tensors.
@@ -287,8 +286,7 @@ class Module(Hooked, Stateful):
 
         Raises:
             ValueError: `target` is empty or `module` is no module.
-            AttributeError: the parent does not exist, the place is taken by something else, or nothing is there to
-                replace.
+            AttributeError: the parent does not exist, something else is there, or nothing is.
         """
         if not target:
             raise ValueError("Cannot set the submodule without a target name!")

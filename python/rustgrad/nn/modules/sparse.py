@@ -31,8 +31,8 @@ class Embedding(Module):
         device: where to make the table.
         dtype: its dtype.
 
-    Shapes: input int64 (*), output (*, embedding_dim), `weight` (num_embeddings, embedding_dim), standard normal at
-        first.
+    Shapes: input int64 (*), output (*, embedding_dim), `weight` (num_embeddings, embedding_dim),
+    standard normal at first.
 
     Raises:
         AssertionError: `padding_idx` is out of range.

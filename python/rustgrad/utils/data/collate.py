@@ -54,8 +54,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     """One batch of a list of samples.
 
     Tensors and arrays of one shape are stacked along a new first dimension; ints become an int64 tensor, floats a
-    float64 one; strings stay a list; mappings, tuples and sequences are taken apart and put together element by
-    element.
+    float64 one; strings stay a list; mappings, tuples and sequences are put together element by element.
 
     Raises:
         RuntimeError: sequences, or tensors, have different sizes.

@@ -92,8 +92,7 @@ class SummaryWriter(tensorboardX.SummaryWriter):  # type: ignore[misc]  # tensor
         """Run the model once and write the graph of what it computed.
 
         Args:
-            model: the module to show. Its parameters and gradients are not changed; buffers change as in any forward
-                run.
+            model: the module to show. Its parameters and gradients are not changed; buffers change as in any run.
             input_to_model: the input, or a tuple or list of the positional arguments.
             verbose: print the nodes too.
             use_strict_trace: accepted; there is one way to trace.
