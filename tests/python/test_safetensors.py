@@ -65,7 +65,7 @@ def test_agrees_with_the_reference_implementation():
         assert arrays[name].shape == tuple(tensor.shape) and arrays[name].tolist() == tensor.tolist()
     import numpy as np
 
-    same(safetensors.load(reference.save({name: np.array(t.numpy()) for name, t in plain.items()})), plain)
+    same(safetensors.load(reference.save({name: np.array(t.numpy(), order="C") for name, t in plain.items()})), plain)
 
 
 def test_what_cannot_be_written():

@@ -12,6 +12,7 @@ from collections import OrderedDict
 import pytest
 import rustgrad as torch
 from rustgrad import nn, optim, serialization
+from rustgrad._rebuild import rebuild_tensor, reduce_tensor
 
 RECORDED = pathlib.Path(__file__).parents[1] / "data" / "pytorch_2_13.pt"
 
@@ -381,3 +382,30 @@ def test_damaged_files_raise_one_kind_of_error():
         except pickle.UnpicklingError:
             outcomes["refused"] += 1
     assert outcomes["refused"] > 500 and outcomes["read"] > 20
+
+
+# ---- plain pickles ------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_plain_pickle_of_a_tensor_holds():
+    base = torch.arange(12.0).reshape(3, 4)
+    for want in (base, base.t(), base[1:, ::2], base[0, 0], torch.ones(1).expand(3), base[:0], base.to(torch.bfloat16)):
+        rebuild, args = reduce_tensor(want)
+        got = rebuild(*pickle.loads(pickle.dumps(args)))
+        assert got.dtype == want.dtype and torch.equal(got, want) and got.is_leaf
+    assert len(reduce_tensor(base[1:, ::2])[1][0]) == 4 * 4  # only the elements that the view shows
+    assert reduce_tensor(base.t())[0](*reduce_tensor(base.t())[1]).stride() == (1, 4)
+
+
+def test_a_plain_pickle_keeps_flags_and_attributes():
+    x = torch.ones(2, requires_grad=True)
+    x.note = "a"
+    rebuild, args = reduce_tensor(x)
+    got = rebuild(*args)
+    assert got.requires_grad and got.note == "a" and not rebuild(*reduce_tensor(x * 2)[1]).grad_fn
+
+
+def test_a_bad_plain_pickle():
+    for args in ((bytes(8), "float32", (3,), (1,)), (bytes(8), "float31", (2,), (1,)), (b"", "Tensor", (), ())):
+        with pytest.raises(ValueError, match="reaches beyond|is no dtype"):
+            rebuild_tensor(*args, False)
