@@ -384,7 +384,7 @@ def test_damaged_files_raise_one_kind_of_error():
     assert outcomes["refused"] > 500 and outcomes["read"] > 20
 
 
-# ---- plain pickles ------------------------------------------------------------------------------------------------------
+# ---- plain pickles --------------------------------------------------------------------------------------------------
 
 
 def test_what_a_plain_pickle_of_a_tensor_holds():
