@@ -144,6 +144,17 @@ impl Tensor {
         self.0.grad_fn.lock().clone()
     }
 
+    /// The history as it is, if no other thread is changing it.
+    pub(crate) fn try_grad_fn(&self) -> Option<Edge> {
+        self.0.grad_fn.try_lock().map(|e| e.clone())
+    }
+
+    /// Lets go of the history, for a tensor that nobody will see again.
+    pub(crate) fn drop_history(&self) {
+        let old = std::mem::take(&mut *self.0.grad_fn.lock());
+        drop(old);
+    }
+
     /// Where the gradient of this tensor goes: to the node that made it, or to its own accumulation.
     #[inline]
     pub fn edge(&self) -> Edge {
