@@ -46,13 +46,16 @@ pub(super) fn bind(overloads: &[&'static Op], given: &Given<'_, '_>) -> PyResult
     let detail = match (overloads, first_error) {
         ([_], Some(text)) => text,
         (_, text) => {
-            let got: Vec<String> = given
-                .positional
-                .iter()
-                .skip(given.method as usize)
-                .map(|a| a.get_type().name().map(|n| n.to_string()).unwrap_or_default())
-                .chain(given.keywords.iter().map(|(k, v)| format!("{k}={}", v.get_type().name().map(|n| n.to_string()).unwrap_or_default())))
-                .collect();
+            let got: Vec<String> =
+                given
+                    .positional
+                    .iter()
+                    .skip(given.method as usize)
+                    .map(|a| a.get_type().name().map(|n| n.to_string()).unwrap_or_default())
+                    .chain(given.keywords.iter().map(|(k, v)| {
+                        format!("{k}={}", v.get_type().name().map(|n| n.to_string()).unwrap_or_default())
+                    }))
+                    .collect();
             let expected: Vec<String> = overloads.iter().map(|op| format!(" * {}", signature(op))).collect();
             format!(
                 "{name}() received an invalid combination of arguments - got ({}), but expected one of:\n{}\n{}",
@@ -130,7 +133,10 @@ fn bind_one(op: &'static Op, given: &Given<'_, '_>) -> Result<Call, Refusal> {
         let keyword = given.keywords.iter().position(|(k, _)| names(param, k));
         if let Some(k) = keyword {
             if !param.keyword_only && next < positional.len() {
-                return Err(Refusal::Mismatch(format!("{}() got multiple values for argument '{}'", op.name, param.name)));
+                return Err(Refusal::Mismatch(format!(
+                    "{}() got multiple values for argument '{}'",
+                    op.name, param.name
+                )));
             }
             used += 1;
             args.push(convert(op, i, &given.keywords[k].1, given.method)?);
@@ -154,13 +160,23 @@ fn bind_one(op: &'static Op, given: &Given<'_, '_>) -> Result<Call, Refusal> {
         } else if param.default.is_some() {
             args.push(op.default(i));
         } else {
-            return Err(Refusal::Mismatch(format!("{}() missing required argument: '{}' (position {})", op.name, param.name, i + !given.method as usize)));
+            return Err(Refusal::Mismatch(format!(
+                "{}() missing required argument: '{}' (position {})",
+                op.name,
+                param.name,
+                i + !given.method as usize
+            )));
         }
     }
     if next < positional.len() {
         // `view()` and its like take an empty list as no argument at all, all others take no more than they declare.
         let n = last_positional.map_or(0, |l| l + 1) - given.method as usize;
-        return Err(Refusal::Mismatch(format!("{}() takes {n} positional argument{} but {} were given", op.name, if n == 1 { "" } else { "s" }, positional.len() - given.method as usize)));
+        return Err(Refusal::Mismatch(format!(
+            "{}() takes {n} positional argument{} but {} were given",
+            op.name,
+            if n == 1 { "" } else { "s" },
+            positional.len() - given.method as usize
+        )));
     }
     let mut out = None;
     if used < given.keywords.len() {
@@ -172,7 +188,13 @@ fn bind_one(op: &'static Op, given: &Given<'_, '_>) -> Result<Call, Refusal> {
                 "out" if value.is_none() => {}
                 "out" => match value.cast::<PyTensor>() {
                     Ok(t) => out = Some(t.get().tensor.clone()),
-                    Err(_) => return Err(Refusal::Mismatch(format!("{}(): argument 'out' must be Tensor, not {}", op.name, type_name(value)))),
+                    Err(_) => {
+                        return Err(Refusal::Mismatch(format!(
+                            "{}(): argument 'out' must be Tensor, not {}",
+                            op.name,
+                            type_name(value)
+                        )));
+                    }
                 },
                 n if IGNORED.contains(&n) => {}
                 n => return Err(Refusal::Mismatch(format!("{}() got an unexpected keyword argument '{n}'", op.name))),
@@ -203,7 +225,13 @@ fn type_name(obj: &Bound<'_, PyAny>) -> String {
 fn wrong_kind(op: &Op, i: usize, obj: &Bound<'_, PyAny>, method: bool) -> Refusal {
     let param = &op.params[i];
     let position = if param.keyword_only { String::new() } else { format!(" (position {})", i + !method as usize) };
-    Refusal::Mismatch(format!("{}(): argument '{}'{position} must be {}, not {}", op.name, param.name, kind_name(param.kind), type_name(obj)))
+    Refusal::Mismatch(format!(
+        "{}(): argument '{}'{position} must be {}, not {}",
+        op.name,
+        param.name,
+        kind_name(param.kind),
+        type_name(obj)
+    ))
 }
 
 fn convert(op: &'static Op, i: usize, obj: &Bound<'_, PyAny>, method: bool) -> Result<Arg, Refusal> {
@@ -253,7 +281,11 @@ pub(super) fn arg(kind: Kind, obj: &Bound<'_, PyAny>) -> PyResult<Option<Arg>> {
             None => None,
         },
         Kind::OptTensors => match sequence(obj) {
-            Some(items) => items.iter().map(|o| if o.is_none() { Some(None) } else { tensor(o).map(Some) }).collect::<Option<Vec<_>>>().map(Arg::OptTensors),
+            Some(items) => items
+                .iter()
+                .map(|o| if o.is_none() { Some(None) } else { tensor(o).map(Some) })
+                .collect::<Option<Vec<_>>>()
+                .map(Arg::OptTensors),
             None => None,
         },
     })
@@ -306,7 +338,8 @@ pub(super) fn is_numpy_scalar(obj: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 fn long(obj: &Bound<'_, PyAny>) -> PyResult<i64> {
-    obj.extract::<i64>().map_err(|_| PyOverflowError::new_err("Overflow when unpacking long long: the integer does not fit 64 bits"))
+    obj.extract::<i64>()
+        .map_err(|_| PyOverflowError::new_err("Overflow when unpacking long long: the integer does not fit 64 bits"))
 }
 
 /// A tensor of one element where a number is expected.
@@ -323,13 +356,22 @@ fn is_int(obj: &Bound<'_, PyAny>) -> bool {
 
 /// Whether an object is one that cannot stand for an integer, so that asking it is not worth the while.
 fn is_plain(obj: &Bound<'_, PyAny>) -> bool {
-    obj.is_none() || obj.cast::<PyTuple>().is_ok() || obj.cast::<PyList>().is_ok() || obj.cast::<PyString>().is_ok() || obj.cast::<PyFloat>().is_ok() || obj.cast::<PyBool>().is_ok()
+    obj.is_none()
+        || obj.cast::<PyTuple>().is_ok()
+        || obj.cast::<PyList>().is_ok()
+        || obj.cast::<PyString>().is_ok()
+        || obj.cast::<PyFloat>().is_ok()
+        || obj.cast::<PyBool>().is_ok()
 }
 
 /// An integer through `__index__` (numpy's integers, integer tensors of one element).
 fn index(obj: &Bound<'_, PyAny>) -> Option<i64> {
     if let Some(t) = tensor(obj) {
-        return if t.numel() == 1 && !t.dtype().is_float() && t.dtype() != DType::Bool { t.item().ok().map(|s| s.to_i64()) } else { None };
+        return if t.numel() == 1 && !t.dtype().is_float() && t.dtype() != DType::Bool {
+            t.item().ok().map(|s| s.to_i64())
+        } else {
+            None
+        };
     }
     // SAFETY: a valid object; the result is owned or null with an error set, which is cleared.
     let number = unsafe {

@@ -62,7 +62,10 @@ impl Gathered {
 
 fn gather(obj: &Bound<'_, PyAny>, depth: usize, out: &mut Gathered) -> PyResult<()> {
     if depth > MAX_DEPTH {
-        return Err(PyValueError::new_err(format!("too many dimensions '{}': data is nested more than {MAX_DEPTH} deep", obj.get_type().name()?)));
+        return Err(PyValueError::new_err(format!(
+            "too many dimensions '{}': data is nested more than {MAX_DEPTH} deep",
+            obj.get_type().name()?
+        )));
     }
     if let Some(t) = bind::tensor(obj) {
         return gather_tensor(&t, depth, out);
@@ -70,11 +73,18 @@ fn gather(obj: &Bound<'_, PyAny>, depth: usize, out: &mut Gathered) -> PyResult<
     if let Some(items) = items(obj)? {
         if out.sizes.len() == depth {
             if !out.values.is_empty() {
-                return Err(PyTypeError::new_err(format!("not a sequence: expected a number at dim {depth}, got {}", obj.get_type().name()?)));
+                return Err(PyTypeError::new_err(format!(
+                    "not a sequence: expected a number at dim {depth}, got {}",
+                    obj.get_type().name()?
+                )));
             }
             out.sizes.push(items.len());
         } else if out.sizes[depth] != items.len() {
-            return Err(PyValueError::new_err(format!("expected sequence of length {} at dim {depth} (got {})", out.sizes[depth], items.len())));
+            return Err(PyValueError::new_err(format!(
+                "expected sequence of length {} at dim {depth} (got {})",
+                out.sizes[depth],
+                items.len()
+            )));
         }
         for item in &items {
             gather(item, depth + 1, out)?;
@@ -82,15 +92,25 @@ fn gather(obj: &Bound<'_, PyAny>, depth: usize, out: &mut Gathered) -> PyResult<
         return Ok(());
     }
     if depth < out.sizes.len() {
-        return Err(PyTypeError::new_err(format!("expected a sequence of length {} at dim {depth}, got {}", out.sizes[depth], obj.get_type().name()?)));
+        return Err(PyTypeError::new_err(format!(
+            "expected a sequence of length {} at dim {depth}, got {}",
+            out.sizes[depth],
+            obj.get_type().name()?
+        )));
     }
-    let numpy_dtype = if bind::is_numpy_scalar(obj)? { Some(numpy::copy_of(&obj.py().import("numpy")?.call_method1("asarray", (obj,))?)?.dtype()) } else { None };
+    let numpy_dtype = if bind::is_numpy_scalar(obj)? {
+        Some(numpy::copy_of(&obj.py().import("numpy")?.call_method1("asarray", (obj,))?)?.dtype())
+    } else {
+        None
+    };
     match bind::number(obj)? {
         Some(s) => {
             out.push(s, numpy_dtype);
             Ok(())
         }
-        None if obj.cast::<PyString>().is_ok() => Err(PyTypeError::new_err(format!("new(): invalid data type '{}'", obj.get_type().name()?))),
+        None if obj.cast::<PyString>().is_ok() => {
+            Err(PyTypeError::new_err(format!("new(): invalid data type '{}'", obj.get_type().name()?)))
+        }
         None => Err(PyRuntimeError::new_err(format!("Could not infer dtype of {}", obj.get_type().name()?))),
     }
 }
@@ -100,7 +120,11 @@ fn gather_tensor(t: &Tensor, depth: usize, out: &mut Gathered) -> PyResult<()> {
         if out.sizes.len() == depth + d {
             out.sizes.push(n);
         } else if out.sizes[depth + d] != n {
-            return Err(PyValueError::new_err(format!("expected sequence of length {} at dim {} (got {n})", out.sizes[depth + d], depth + d)));
+            return Err(PyValueError::new_err(format!(
+                "expected sequence of length {} at dim {} (got {n})",
+                out.sizes[depth + d],
+                depth + d
+            )));
         }
     }
     if depth + t.rank() < out.sizes.len() {
@@ -116,7 +140,11 @@ fn items<'py>(obj: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyAny>>
     if let Some(items) = sequence(obj) {
         return Ok(Some(items));
     }
-    let plain = obj.cast::<PyFloat>().is_ok() || obj.cast::<PyInt>().is_ok() || obj.cast::<PyBool>().is_ok() || obj.cast::<PyString>().is_ok() || obj.cast::<PyDict>().is_ok();
+    let plain = obj.cast::<PyFloat>().is_ok()
+        || obj.cast::<PyInt>().is_ok()
+        || obj.cast::<PyBool>().is_ok()
+        || obj.cast::<PyString>().is_ok()
+        || obj.cast::<PyDict>().is_ok();
     if plain || !obj.hasattr("__len__")? || !obj.hasattr("__getitem__")? {
         return Ok(None);
     }
@@ -150,7 +178,11 @@ pub(super) fn from_data(obj: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResul
 fn build(g: &Gathered, dtype: DType) -> PyResult<Tensor> {
     let n = checked_numel("tensor", &g.sizes)?;
     if n != g.values.len() {
-        return Err(PyValueError::new_err(format!("expected {n} values for shape {:?}, got {}", g.sizes, g.values.len())));
+        return Err(PyValueError::new_err(format!(
+            "expected {n} values for shape {:?}, got {}",
+            g.sizes,
+            g.values.len()
+        )));
     }
     let storage = Storage::uninit("tensor", n * dtype.size())?;
     for (i, &v) in g.values.iter().enumerate() {
@@ -158,7 +190,10 @@ fn build(g: &Gathered, dtype: DType) -> PyResult<Tensor> {
             && let Scalar::Int(x) = v
             && !fits(x, dtype)
         {
-            return Err(PyRuntimeError::new_err(format!("value cannot be converted to type {} without overflow", c_name(dtype))));
+            return Err(PyRuntimeError::new_err(format!(
+                "value cannot be converted to type {} without overflow",
+                c_name(dtype)
+            )));
         }
         crate::backend::cpu::memory::set_element(&storage, i, dtype, v);
     }
@@ -190,7 +225,10 @@ fn opt_dtype(obj: Option<&Bound<'_, PyAny>>) -> PyResult<Option<DType>> {
         None => Ok(None),
         Some(o) => match dtype::extract(o) {
             Some(d) => Ok(Some(d)),
-            None => Err(PyTypeError::new_err(format!("tensor(): argument 'dtype' must be torch.dtype, not {}", o.get_type().name()?))),
+            None => Err(PyTypeError::new_err(format!(
+                "tensor(): argument 'dtype' must be torch.dtype, not {}",
+                o.get_type().name()?
+            ))),
         },
     }
 }
@@ -217,7 +255,9 @@ pub(super) fn tensor<'py>(
     let t = from_data(data, opt_dtype(dtype)?)?;
     if requires_grad {
         if !t.dtype().is_float() {
-            return Err(PyRuntimeError::new_err("Only Tensors of floating point and complex dtype can require gradients"));
+            return Err(PyRuntimeError::new_err(
+                "Only Tensors of floating point and complex dtype can require gradients",
+            ));
         }
         t.set_requires_grad(true)?;
     }
@@ -260,7 +300,9 @@ pub(super) fn legacy(args: &Bound<'_, PyTuple>) -> PyResult<Tensor> {
     if args.len() == 1 && bind::int(&first)?.is_none() {
         return match bind::tensor(&first) {
             Some(t) => Ok(t.detach()),
-            None if first.cast::<PyFloat>().is_ok() => Err(PyTypeError::new_err("new(): data must be a sequence (got float)")),
+            None if first.cast::<PyFloat>().is_ok() => {
+                Err(PyTypeError::new_err("new(): data must be a sequence (got float)"))
+            }
             None => from_data(&first, Some(default_dtype())),
         };
     }
@@ -268,8 +310,15 @@ pub(super) fn legacy(args: &Bound<'_, PyTuple>) -> PyResult<Tensor> {
     for arg in args.iter() {
         match bind::int(&arg)? {
             Some(n) if n >= 0 => sizes.push(n as usize),
-            Some(n) => return Err(PyRuntimeError::new_err(format!("Trying to create tensor with negative dimension {n}"))),
-            None => return Err(PyTypeError::new_err(format!("Tensor(): sizes must be integers, not {}", arg.get_type().name()?))),
+            Some(n) => {
+                return Err(PyRuntimeError::new_err(format!("Trying to create tensor with negative dimension {n}")));
+            }
+            None => {
+                return Err(PyTypeError::new_err(format!(
+                    "Tensor(): sizes must be integers, not {}",
+                    arg.get_type().name()?
+                )));
+            }
         }
     }
     Ok(ops::zeros(&sizes, default_dtype())?)
@@ -308,7 +357,11 @@ pub(super) fn iterate<'py>(py: Python<'py>, t: &Tensor) -> PyResult<Bound<'py, P
 }
 
 /// `Tensor.to`.
-pub(super) fn to<'py>(slf: &Bound<'py, PyTensor>, args: &Bound<'py, PyTuple>, kwargs: Option<&Bound<'py, PyDict>>) -> PyResult<Bound<'py, PyAny>> {
+pub(super) fn to<'py>(
+    slf: &Bound<'py, PyTensor>,
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
     let t = &slf.get().tensor;
     let mut want = t.dtype();
     let mut copy = false;
@@ -345,14 +398,21 @@ pub(super) fn to<'py>(slf: &Bound<'py, PyTensor>, args: &Bound<'py, PyTuple>, kw
 }
 
 /// `Tensor.type`: the legacy name, or a conversion.
-pub(super) fn type_of<'py>(slf: &Bound<'py, PyTensor>, want: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+pub(super) fn type_of<'py>(
+    slf: &Bound<'py, PyTensor>,
+    want: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
     let t = &slf.get().tensor;
     let py = slf.py();
-    let Some(want) = want else { return Ok(format!("torch.{}Tensor", t.dtype().legacy()).into_pyobject(py)?.into_any()) };
+    let Some(want) = want else {
+        return Ok(format!("torch.{}Tensor", t.dtype().legacy()).into_pyobject(py)?.into_any());
+    };
     let named = |s: &str| DType::ALL.into_iter().find(|d| s == format!("torch.{}Tensor", d.legacy()));
     let dtype = match want.cast::<PyString>() {
         Ok(s) => named(&s.to_cow()?).ok_or_else(|| PyValueError::new_err(format!("invalid type: '{want}'")))?,
-        Err(_) => dtype::extract(want).ok_or_else(|| PyTypeError::new_err("dtype must be a type, str, or dtype object"))?,
+        Err(_) => {
+            dtype::extract(want).ok_or_else(|| PyTypeError::new_err("dtype must be a type, str, or dtype object"))?
+        }
     };
     Ok(wrap(py, &ops::to_dtype(t, dtype)?)?.into_any())
 }
@@ -382,9 +442,15 @@ pub(super) fn _tensor_from_bytes<'py>(
         return Err(PyValueError::new_err(format!("sizes {sizes:?} and strides {strides:?} do not describe a tensor")));
     }
     let n = checked_numel("tensor", &sizes)?;
-    let last = sizes.iter().zip(&strides).try_fold(offset, |n, (&s, &d)| s.saturating_sub(1).checked_mul(d as usize).and_then(|r| n.checked_add(r)));
+    let last = sizes
+        .iter()
+        .zip(&strides)
+        .try_fold(offset, |n, (&s, &d)| s.saturating_sub(1).checked_mul(d as usize).and_then(|r| n.checked_add(r)));
     if n > 0 && last.is_none_or(|l| l >= bytes.len() / dtype.size()) {
-        return Err(PyValueError::new_err(format!("sizes {sizes:?}, strides {strides:?} and offset {offset} reach past {} bytes of {dtype}", bytes.len())));
+        return Err(PyValueError::new_err(format!(
+            "sizes {sizes:?}, strides {strides:?} and offset {offset} reach past {} bytes of {dtype}",
+            bytes.len()
+        )));
     }
     let storage = Storage::uninit("tensor", bytes.len())?;
     crate::backend::cpu::memory::write(&bytes, &storage);
@@ -451,7 +517,9 @@ pub(super) fn deepcopy<'py>(slf: &Bound<'py, PyTensor>, memo: &Bound<'py, PyDict
     let py = slf.py();
     let t = &slf.get().tensor;
     if !t.is_leaf() {
-        return Err(PyRuntimeError::new_err("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.  If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"));
+        return Err(PyRuntimeError::new_err(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.  If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001",
+        ));
     }
     let key = slf.as_ptr() as usize;
     if let Some(known) = memo.get_item(key)? {
@@ -460,7 +528,11 @@ pub(super) fn deepcopy<'py>(slf: &Bound<'py, PyTensor>, memo: &Bound<'py, PyDict
     let copy = Tensor::from_shared(ops::copy::duplicate("deepcopy", &t.body())?);
     copy.set_requires_grad(t.requires_grad())?;
     let class = slf.get_type();
-    let object = if class.is(py.get_type::<PyTensor>()) { wrap_new(py, copy.clone())?.into_any() } else { make_instance(&class, copy.clone())? };
+    let object = if class.is(py.get_type::<PyTensor>()) {
+        wrap_new(py, copy.clone())?.into_any()
+    } else {
+        make_instance(&class, copy.clone())?
+    };
     memo.set_item(key, &object)?;
     let deep = py.import("copy")?.getattr("deepcopy")?;
     if let Some(g) = t.grad() {

@@ -71,7 +71,9 @@ pub(super) fn number_first(name: &str) -> Option<&'static Entry> {
     let all = NUMBER_FIRST.get_or_init(|| {
         let mut entries = group(FUNCTION, Form::Plain);
         for entry in &mut entries {
-            entry.overloads.retain(|op| op.params.first().is_some_and(|p| matches!(p.kind, Kind::Number | Kind::Operand)));
+            entry
+                .overloads
+                .retain(|op| op.params.first().is_some_and(|p| matches!(p.kind, Kind::Number | Kind::Operand)));
         }
         entries.retain(|e| !e.overloads.is_empty());
         entries
@@ -179,12 +181,18 @@ unsafe fn run_method(
     let py = unsafe { Python::assume_attached() };
     let entry = &methods()[number];
     // SAFETY: the caller's promise.
-    let result = unsafe { read(py, Some(slf), args, nargs, kwnames) }
-        .and_then(|(positional, keywords)| call(entry, &Given { py, positional: &positional, keywords: &keywords, method: true }));
+    let result = unsafe { read(py, Some(slf), args, nargs, kwnames) }.and_then(|(positional, keywords)| {
+        call(entry, &Given { py, positional: &positional, keywords: &keywords, method: true })
+    });
     finish(py, result)
 }
 
-type Trampoline = unsafe extern "C" fn(*mut ffi::PyObject, *const *mut ffi::PyObject, ffi::Py_ssize_t, *mut ffi::PyObject) -> *mut ffi::PyObject;
+type Trampoline = unsafe extern "C" fn(
+    *mut ffi::PyObject,
+    *const *mut ffi::PyObject,
+    ffi::Py_ssize_t,
+    *mut ffi::PyObject,
+) -> *mut ffi::PyObject;
 
 macro_rules! trampolines {
     ($($a:literal)*) => { [$(trampolines!(@row $a: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31)),*] };
@@ -238,8 +246,9 @@ unsafe extern "C" fn function(
         if entry.is_null() {
             return std::ptr::null_mut();
         }
-        let result = read(py, None, args, nargs, kwnames)
-            .and_then(|(positional, keywords)| call(&*entry, &Given { py, positional: &positional, keywords: &keywords, method: false }));
+        let result = read(py, None, args, nargs, kwnames).and_then(|(positional, keywords)| {
+            call(&*entry, &Given { py, positional: &positional, keywords: &keywords, method: false })
+        });
         finish(py, result)
     }
 }
@@ -284,4 +293,3 @@ pub(super) fn call_named<'py>(py: Python<'py>, name: &str, args: &[Bound<'py, Py
     let entry = entry_of(name).ok_or_else(|| PyRuntimeError::new_err(format!("no operation '{name}'")))?;
     call(entry, &Given { py, positional: args, keywords: &[], method: true })
 }
-

@@ -41,7 +41,8 @@ static OBJECTS: PyOnceLock<Vec<Py<PyDType>>> = PyOnceLock::new();
 
 /// The object of a dtype.
 pub(super) fn object(py: Python<'_>, dtype: DType) -> PyResult<Bound<'_, PyDType>> {
-    let all = OBJECTS.get_or_try_init(py, || DType::ALL.iter().map(|&d| Py::new(py, PyDType(d))).collect::<PyResult<_>>())?;
+    let all =
+        OBJECTS.get_or_try_init(py, || DType::ALL.iter().map(|&d| Py::new(py, PyDType(d))).collect::<PyResult<_>>())?;
     Ok(all[dtype as usize].bind(py).clone())
 }
 
@@ -79,7 +80,9 @@ impl PyDevice {
         let mut device = parse(r#type)?;
         if index.is_some() {
             if device.number.is_some() {
-                return Err(PyRuntimeError::new_err("type (string) must not include an index because index was passed explicitly"));
+                return Err(PyRuntimeError::new_err(
+                    "type (string) must not include an index because index was passed explicitly",
+                ));
             }
             device.number = index;
         }
@@ -125,7 +128,10 @@ pub(super) fn parse(obj: &Bound<'_, PyAny>) -> PyResult<PyDevice> {
         return Ok(d.get().clone());
     }
     let Ok(text) = obj.cast::<PyString>() else {
-        return Err(PyTypeError::new_err(format!("device must be a string or a torch.device, not {}", obj.get_type().name()?)));
+        return Err(PyTypeError::new_err(format!(
+            "device must be a string or a torch.device, not {}",
+            obj.get_type().name()?
+        )));
     };
     let text = text.to_cow()?;
     let (kind, number) = match text.split_once(':') {
@@ -147,8 +153,13 @@ pub(super) fn available(obj: &Bound<'_, PyAny>) -> PyResult<Device> {
     let device = parse(obj)?;
     match Device::parse(&device.__str__()) {
         Some(d) => Ok(d),
-        None if device.kind == "cuda" => Err(pyo3::exceptions::PyAssertionError::new_err("Torch not compiled with CUDA enabled")),
-        None => Err(PyRuntimeError::new_err(format!("device '{}' is not available in this build of rustgrad: tensors live on 'cpu'", device.__str__()))),
+        None if device.kind == "cuda" => {
+            Err(pyo3::exceptions::PyAssertionError::new_err("Torch not compiled with CUDA enabled"))
+        }
+        None => Err(PyRuntimeError::new_err(format!(
+            "device '{}' is not available in this build of rustgrad: tensors live on 'cpu'",
+            device.__str__()
+        ))),
     }
 }
 

@@ -53,7 +53,8 @@ pub(super) fn guarded<R>(f: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)) {
         Ok(result) => result,
         Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+            let text =
+                panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
             Err(PyRuntimeError::new_err(format!("internal error: {}", text.unwrap_or("a panic without message"))))
         }
     }

@@ -53,7 +53,10 @@ impl TensorHook for PyTensorHook {
             }
             match bind::tensor(&result) {
                 Some(t) => Ok(Some(t)),
-                None => Err(PyTypeError::new_err(format!("expected Variable, but hook returned '{}'", result.get_type().name()?))),
+                None => Err(PyTypeError::new_err(format!(
+                    "expected Variable, but hook returned '{}'",
+                    result.get_type().name()?
+                ))),
             }
         })
         .map_err(carry)
@@ -76,7 +79,10 @@ impl TensorHook for PyPostHook {
             if result.is_none() {
                 return Ok(None);
             }
-            Err(PyTypeError::new_err(format!("expected None, but post accumulate grad hook returned '{}'", result.get_type().name()?)))
+            Err(PyTypeError::new_err(format!(
+                "expected None, but post accumulate grad hook returned '{}'",
+                result.get_type().name()?
+            )))
         })
         .map_err(carry)
     }
@@ -105,12 +111,19 @@ impl NodeHook for PyNodeHook {
                 vec![Some(t)]
             } else {
                 let Some(items) = bind::sequence(&result) else {
-                    return Err(PyTypeError::new_err(format!("expected Variable or tuple, but hook returned '{}'", result.get_type().name()?)));
+                    return Err(PyTypeError::new_err(format!(
+                        "expected Variable or tuple, but hook returned '{}'",
+                        result.get_type().name()?
+                    )));
                 };
                 items.iter().map(bind::tensor).collect()
             };
             if items.len() != grads.len() {
-                return Err(PyRuntimeError::new_err(format!("hook returned {} gradients, expected {}", items.len(), grads.len())));
+                return Err(PyRuntimeError::new_err(format!(
+                    "hook returned {} gradients, expected {}",
+                    items.len(),
+                    grads.len()
+                )));
             }
             Ok(Some(items.into_iter().collect()))
         })
@@ -149,7 +162,11 @@ impl PyHandle {
 }
 
 fn refuse_uncallable(py: Python<'_>, hook: &Py<PyAny>) -> PyResult<()> {
-    if hook.bind(py).is_callable() { Ok(()) } else { Err(PyTypeError::new_err(format!("a hook must be callable, got {}", hook.bind(py).get_type().name()?))) }
+    if hook.bind(py).is_callable() {
+        Ok(())
+    } else {
+        Err(PyTypeError::new_err(format!("a hook must be callable, got {}", hook.bind(py).get_type().name()?)))
+    }
 }
 
 /// `Tensor.register_hook`.
@@ -249,7 +266,12 @@ impl PyNode {
     }
     #[getter]
     fn _input_metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let items = self.node()?.outputs.iter().map(|m| Bound::new(py, InputMetadata(m.clone()))).collect::<PyResult<Vec<_>>>()?;
+        let items = self
+            .node()?
+            .outputs
+            .iter()
+            .map(|m| Bound::new(py, InputMetadata(m.clone())))
+            .collect::<PyResult<Vec<_>>>()?;
         PyTuple::new(py, items)
     }
     fn register_hook(&self, hook: Py<PyAny>) -> PyResult<PyHandle> {
@@ -297,7 +319,11 @@ impl PyNode {
         let id = next_id();
         let hook: Arc<dyn NodeHook> = Arc::new(PyNodeHook { payload: Payload::new(hook), pre });
         let hooks = node.hooks_mut();
-        if pre { hooks.pre.lock().push((id, hook)) } else { hooks.post.lock().push((id, hook)) }
+        if pre {
+            hooks.pre.lock().push((id, hook))
+        } else {
+            hooks.post.lock().push((id, hook))
+        }
         let weak = Arc::downgrade(node);
         Ok(PyHandle(HookHandle::new(id, move |id| {
             if let Some(hooks) = weak.upgrade().as_deref().and_then(|n| n.hooks()) {
@@ -336,7 +362,10 @@ fn tensors(items: &[Bound<'_, PyAny>], what: &str) -> PyResult<Vec<Tensor>> {
         .enumerate()
         .map(|(k, o)| match bind::tensor(o) {
             Some(t) => Ok(t),
-            None => Err(PyTypeError::new_err(format!("element {k} of {what} must be a Tensor, not {}", o.get_type().name()?))),
+            None => Err(PyTypeError::new_err(format!(
+                "element {k} of {what} must be a Tensor, not {}",
+                o.get_type().name()?
+            ))),
         })
         .collect()
 }
@@ -347,7 +376,10 @@ fn cotangents(items: &[Bound<'_, PyAny>]) -> PyResult<Vec<Option<Tensor>>> {
         .map(|o| match bind::tensor(o) {
             Some(t) => Ok(Some(t)),
             None if o.is_none() => Ok(None),
-            None => Err(PyTypeError::new_err(format!("gradients can be either Tensors or None, but got {}", o.get_type().name()?))),
+            None => Err(PyTypeError::new_err(format!(
+                "gradients can be either Tensors or None, but got {}",
+                o.get_type().name()?
+            ))),
         })
         .collect()
 }
@@ -393,7 +425,9 @@ pub(super) fn tensor_backward(
     };
     let inputs = match inputs {
         None => None,
-        Some(one) if one.cast::<PyTensor>().is_ok() => Some(tensors(std::slice::from_ref(one), "the `inputs` to backward()")?),
+        Some(one) if one.cast::<PyTensor>().is_ok() => {
+            Some(tensors(std::slice::from_ref(one), "the `inputs` to backward()")?)
+        }
         Some(many) => Some(tensors(&many.try_iter()?.collect::<PyResult<Vec<_>>>()?, "the `inputs` to backward()")?),
     };
     if create_graph {
@@ -433,7 +467,10 @@ pub(super) fn check_signals() -> Result<()> {
 
 // ---- garbage collection ------------------------------------------------------------------------------------------------
 
-fn visit_payload(payload: Option<&(dyn Any + Send + Sync)>, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+fn visit_payload(
+    payload: Option<&(dyn Any + Send + Sync)>,
+    visit: &PyVisit<'_>,
+) -> std::result::Result<(), PyTraverseError> {
     match payload.and_then(|p| p.downcast_ref::<Py<PyAny>>()) {
         Some(object) => visit.call(object),
         None => Ok(()),

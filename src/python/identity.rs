@@ -68,7 +68,11 @@ pub(super) fn register(object: &Bound<'_, PyTensor>) {
 }
 
 /// What an operation returns, as Python sees it.
-pub(super) fn wrap_outputs<'py>(py: Python<'py>, op: &'static crate::ops::op::Op, outputs: Outputs) -> PyResult<Bound<'py, PyAny>> {
+pub(super) fn wrap_outputs<'py>(
+    py: Python<'py>,
+    op: &'static crate::ops::op::Op,
+    outputs: Outputs,
+) -> PyResult<Bound<'py, PyAny>> {
     use crate::ops::op::Returns;
     match op.returns {
         Returns::Tensor => match outputs.into_iter().next() {

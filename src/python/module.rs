@@ -43,7 +43,9 @@ fn get_default_dtype(py: Python<'_>) -> PyResult<Bound<'_, dtype::PyDType>> {
 fn set_default(d: &Bound<'_, PyAny>) -> PyResult<()> {
     match dtype::extract(d) {
         Some(d) => Ok(set_default_dtype(d)?),
-        None => Err(PyTypeError::new_err("invalid dtype object: only floating-point types are supported as the default type")),
+        None => Err(PyTypeError::new_err(
+            "invalid dtype object: only floating-point types are supported as the default type",
+        )),
     }
 }
 
@@ -71,7 +73,12 @@ fn result_type<'py>(tensor1: &Bound<'py, PyAny>, tensor2: &Bound<'py, PyAny>) ->
         match (super::bind::tensor(obj), super::bind::number(obj)?) {
             (Some(t), _) => p.tensor(t.dtype(), t.rank()),
             (None, Some(s)) => p.number(s.category(), default_dtype()),
-            (None, None) => return Err(PyTypeError::new_err(format!("result_type(): expected a tensor or a number, got {}", obj.get_type()))),
+            (None, None) => {
+                return Err(PyTypeError::new_err(format!(
+                    "result_type(): expected a tensor or a number, got {}",
+                    obj.get_type()
+                )));
+            }
         }
     }
     dtype::object(tensor1.py(), p.result(default_dtype()))
@@ -115,9 +122,16 @@ fn _float_limits(py: Python<'_>, d: &Bound<'_, PyAny>) -> PyResult<Py<PyTuple>> 
     let (bits, eps, max, tiny, smallest, resolution) = match want_dtype(d)? {
         DType::F16 => (16, 2f64.powi(-10), 65504.0, 2f64.powi(-14), 2f64.powi(-24), 1e-3),
         DType::BF16 => (16, 2f64.powi(-7), f64::from(half::bf16::MAX), 2f64.powi(-126), 2f64.powi(-133), 1e-2),
-        DType::F32 => (32, f64::from(f32::EPSILON), f64::from(f32::MAX), f64::from(f32::MIN_POSITIVE), 2f64.powi(-149), 1e-6),
+        DType::F32 => {
+            (32, f64::from(f32::EPSILON), f64::from(f32::MAX), f64::from(f32::MIN_POSITIVE), 2f64.powi(-149), 1e-6)
+        }
         DType::F64 => (64, f64::EPSILON, f64::MAX, f64::MIN_POSITIVE, 5e-324, 1e-15),
-        other => return Err(PyTypeError::new_err(format!("torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{}'", other.name()))),
+        other => {
+            return Err(PyTypeError::new_err(format!(
+                "torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{}'",
+                other.name()
+            )));
+        }
     };
     Ok((bits, eps, max, tiny, smallest, resolution).into_pyobject(py)?.unbind())
 }
@@ -155,11 +169,31 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         ($($f:path),*) => { $(m.add_function(wrap_pyfunction!($f, m)?)?;)* };
     }
     functions![
-        is_grad_enabled, _set_grad_enabled, is_inference_mode_enabled, _set_inference_mode, get_default_dtype, set_default,
-        promote_types, can_cast, result_type, build_info, _memory_cached, _memory_cache_limit, _memory_set_cache_limit,
-        _memory_empty_cache, _float_limits, tensor::_set_size_type, data::tensor, data::as_tensor, data::_tensor_from_bytes,
-        data::_rebuild_tensor, data::set_printoptions, numpy::from_numpy, numpy::frombuffer, graph::backward, graph::grad
+        is_grad_enabled,
+        _set_grad_enabled,
+        is_inference_mode_enabled,
+        _set_inference_mode,
+        get_default_dtype,
+        set_default,
+        promote_types,
+        can_cast,
+        result_type,
+        build_info,
+        _memory_cached,
+        _memory_cache_limit,
+        _memory_set_cache_limit,
+        _memory_empty_cache,
+        _float_limits,
+        tensor::_set_size_type,
+        data::tensor,
+        data::as_tensor,
+        data::_tensor_from_bytes,
+        data::_rebuild_tensor,
+        data::set_printoptions,
+        numpy::from_numpy,
+        numpy::frombuffer,
+        graph::backward,
+        graph::grad
     ];
     dispatch::install_all(m)
 }
-

@@ -84,18 +84,29 @@ pub(super) fn from_buffer(obj: &Bound<'_, PyAny>, warn: bool) -> PyResult<Tensor
     // SAFETY: a valid object and a fresh buffer structure; the result is checked.
     if unsafe { ffi::PyObject_GetBuffer(obj.as_ptr(), &mut *buffer, ffi::PyBUF_FULL_RO) } != 0 {
         let err = PyErr::fetch(py);
-        return Err(PyTypeError::new_err(format!("can't convert an object of type {}: {}", obj.get_type().name()?, err.value(py))));
+        return Err(PyTypeError::new_err(format!(
+            "can't convert an object of type {}: {}",
+            obj.get_type().name()?,
+            err.value(py)
+        )));
     }
     let held = Held(buffer);
     let view = &held.0;
     // SAFETY: the exporter filled in a NUL-terminated format, or null, which stands for bytes.
-    let format = if view.format.is_null() { "B".into() } else { unsafe { CStr::from_ptr(view.format) }.to_string_lossy() };
+    let format =
+        if view.format.is_null() { "B".into() } else { unsafe { CStr::from_ptr(view.format) }.to_string_lossy() };
     let itemsize = view.itemsize as usize;
     if format.starts_with(['>', '!']) && itemsize > 1 {
-        return Err(PyValueError::new_err("given numpy array has byte order different from the native byte order. Conversion between byte orders is currently not supported."));
+        return Err(PyValueError::new_err(
+            "given numpy array has byte order different from the native byte order. Conversion between byte orders is currently not supported.",
+        ));
     }
     let Some(dtype) = dtype_of(&format, itemsize) else {
-        let name = obj.getattr("dtype").and_then(|d| d.getattr("type")).and_then(|t| t.getattr("__name__")).map(|n| n.to_string());
+        let name = obj
+            .getattr("dtype")
+            .and_then(|d| d.getattr("type"))
+            .and_then(|t| t.getattr("__name__"))
+            .map(|n| n.to_string());
         return Err(PyTypeError::new_err(format!(
             "can't convert np.ndarray of type numpy.{}. The only supported types are: float64, float32, float16, int64, int32, int16, int8, uint8, and bool.",
             name.unwrap_or_else(|_| format.to_string())
@@ -103,15 +114,20 @@ pub(super) fn from_buffer(obj: &Bound<'_, PyAny>, warn: bool) -> PyResult<Tensor
     };
     let rank = view.ndim as usize;
     // SAFETY: with PyBUF_FULL_RO the exporter gives `ndim` sizes and strides (both may be null for rank 0).
-    let read = |p: *mut ffi::Py_ssize_t| unsafe { if rank == 0 { &[][..] } else { std::slice::from_raw_parts(p, rank) } };
+    let read =
+        |p: *mut ffi::Py_ssize_t| unsafe { if rank == 0 { &[][..] } else { std::slice::from_raw_parts(p, rank) } };
     let sizes: Dims = read(view.shape).iter().map(|&s| s as usize).collect();
     let mut strides = Strides::new();
     for (d, &stride) in read(view.strides).iter().enumerate() {
         if stride % itemsize as isize != 0 && sizes[d] > 1 {
-            return Err(PyValueError::new_err("given numpy array strides not a multiple of the element byte size. Try copying the numpy array to reallocate the memory."));
+            return Err(PyValueError::new_err(
+                "given numpy array strides not a multiple of the element byte size. Try copying the numpy array to reallocate the memory.",
+            ));
         }
         if stride < 0 && sizes[d] > 1 {
-            return Err(PyValueError::new_err("At least one stride in the given numpy array is negative, and tensors with negative strides are not currently supported. (You can probably work around this by making a copy of your array  with array.copy().) "));
+            return Err(PyValueError::new_err(
+                "At least one stride in the given numpy array is negative, and tensors with negative strides are not currently supported. (You can probably work around this by making a copy of your array  with array.copy().) ",
+            ));
         }
         strides.push(if stride < 0 { 1 } else { stride / itemsize as isize });
     }
@@ -205,14 +221,21 @@ pub(super) fn to_numpy<'py>(py: Python<'py>, t: &Tensor, force: bool) -> PyResul
         refuse_history(t)?;
     }
     if t.dtype() == DType::BF16 {
-        return Err(PyTypeError::new_err("Got unsupported ScalarType BFloat16: numpy has no such type; convert with .float() first"));
+        return Err(PyTypeError::new_err(
+            "Got unsupported ScalarType BFloat16: numpy has no such type; convert with .float() first",
+        ));
     }
     let exporter = Bound::new(py, Exporter { body: t.body() })?;
     py.import("numpy")?.call_method1("asarray", (exporter,))
 }
 
 /// `Tensor.__array__`.
-pub(super) fn array<'py>(py: Python<'py>, t: &Tensor, dtype: Option<&Bound<'py, PyAny>>, copy: Option<bool>) -> PyResult<Bound<'py, PyAny>> {
+pub(super) fn array<'py>(
+    py: Python<'py>,
+    t: &Tensor,
+    dtype: Option<&Bound<'py, PyAny>>,
+    copy: Option<bool>,
+) -> PyResult<Bound<'py, PyAny>> {
     let array = to_numpy(py, t, false)?;
     let array = match dtype {
         Some(d) => {
@@ -237,15 +260,24 @@ pub(super) fn frombuffer<'py>(
     offset: usize,
     requires_grad: bool,
 ) -> PyResult<Bound<'py, super::tensor::PyTensor>> {
-    let Some(dtype) = super::dtype::extract(dtype) else { return Err(PyTypeError::new_err("dtype must be a torch.dtype")) };
-    let bytes = from_buffer(&buffer.py().get_type::<pyo3::types::PyMemoryView>().call1((buffer,))?.call_method1("cast", ("B",))?, true)?;
+    let Some(dtype) = super::dtype::extract(dtype) else {
+        return Err(PyTypeError::new_err("dtype must be a torch.dtype"));
+    };
+    let bytes = from_buffer(
+        &buffer.py().get_type::<pyo3::types::PyMemoryView>().call1((buffer,))?.call_method1("cast", ("B",))?,
+        true,
+    )?;
     let body = bytes.body();
     let len = body.layout.numel();
     let size = dtype.size();
-    let room = len.checked_sub(offset).ok_or_else(|| PyValueError::new_err(format!("offset must be non-negative and no greater than buffer length ({len} bytes)")))?;
+    let room = len.checked_sub(offset).ok_or_else(|| {
+        PyValueError::new_err(format!("offset must be non-negative and no greater than buffer length ({len} bytes)"))
+    })?;
     let n = if count < 0 { room / size } else { count as usize };
     if n == 0 || n.checked_mul(size).is_none_or(|b| b > room) || (count < 0 && room % size != 0) {
-        return Err(PyValueError::new_err(format!("buffer of {len} bytes has no room for {count} elements of {size} bytes from offset {offset}")));
+        return Err(PyValueError::new_err(format!(
+            "buffer of {len} bytes has no room for {count} elements of {size} bytes from offset {offset}"
+        )));
     }
     if offset % size != 0 {
         return Err(PyValueError::new_err(format!("offset {offset} is no multiple of the element size {size}")));

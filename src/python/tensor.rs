@@ -62,7 +62,11 @@ pub(super) fn size<'py>(py: Python<'py>, sizes: &[usize]) -> PyResult<Bound<'py,
 
 /// A binary operator: tensors and numbers go straight to the operation.
 #[inline]
-fn operator<'py>(op: &'static Op, slf: &Bound<'py, PyTensor>, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+fn operator<'py>(
+    op: &'static Op,
+    slf: &Bound<'py, PyTensor>,
+    other: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
     let py = slf.py();
     let a = &slf.get().tensor;
     if let Ok(b) = other.cast::<PyTensor>() {
@@ -88,7 +92,11 @@ fn operator<'py>(op: &'static Op, slf: &Bound<'py, PyTensor>, other: &Bound<'py,
 /// An operator with something that is neither tensor nor number: a numpy array becomes a tensor, for the rest Python may
 /// look elsewhere.
 #[cold]
-fn operator_foreign<'py>(name: &str, slf: &Bound<'py, PyTensor>, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+fn operator_foreign<'py>(
+    name: &str,
+    slf: &Bound<'py, PyTensor>,
+    other: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
     match numpy::as_operand(other)? {
         Some(t) => call_named(slf.py(), name, &[slf.clone().into_any(), wrap(slf.py(), &t)?.into_any()]),
         None => Ok(slf.py().NotImplemented().into_bound(slf.py())),
@@ -110,7 +118,10 @@ fn reflected<'py>(name: &str, slf: &Bound<'py, PyTensor>, other: &Bound<'py, PyA
         (Some(n), _) => {
             if let Some(entry) = super::dispatch::number_first(name) {
                 let given = [other.clone(), slf.clone().into_any()];
-                return super::dispatch::call(entry, &bind::Given { py, positional: &given, keywords: &[], method: false });
+                return super::dispatch::call(
+                    entry,
+                    &bind::Given { py, positional: &given, keywords: &[], method: false },
+                );
             }
             // Without an overload for it, the number becomes a 0-d tensor, which ranks below dimensions as numbers do.
             Tensor::scalar(n, n.dtype(scalar_dtype(&slf.get().tensor)))?
@@ -155,7 +166,11 @@ impl PyTensor {
     #[new]
     #[pyo3(signature = (*args, **kwargs))]
     #[classmethod]
-    fn __new__(class: &Bound<'_, PyType>, args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<PyTensor> {
+    fn __new__(
+        class: &Bound<'_, PyType>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<PyTensor> {
         if let Ok(first) = args.get_item(0)
             && let Ok(carrier) = first.cast::<Carrier>()
         {
@@ -190,7 +205,9 @@ impl PyTensor {
         let sizes = self.tensor.sizes();
         match dim {
             None => size(py, &sizes),
-            Some(_) if sizes.is_empty() => Err(PyIndexError::new_err("Dimension specified as 0 but tensor has no dimensions")),
+            Some(_) if sizes.is_empty() => {
+                Err(PyIndexError::new_err("Dimension specified as 0 but tensor has no dimensions"))
+            }
             Some(d) => Ok(sizes[crate::shape::wrap_dim("size", d, sizes.len())?].into_pyobject(py)?.into_any()),
         }
     }
@@ -339,7 +356,10 @@ impl PyTensor {
             Some(g) => match g.cast::<PyTensor>() {
                 Ok(t) => Some(t.get().tensor.clone()),
                 Err(_) => {
-                    return Err(PyTypeError::new_err(format!("assigned grad expected to be a Tensor or None but got grad of type {}", g.get_type().name()?)));
+                    return Err(PyTypeError::new_err(format!(
+                        "assigned grad expected to be a Tensor or None but got grad of type {}",
+                        g.get_type().name()?
+                    )));
                 }
             },
         };
@@ -364,7 +384,10 @@ impl PyTensor {
     fn set_data(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
         match value.cast::<PyTensor>() {
             Ok(t) => Ok(self.tensor.set_data(&t.get().tensor)?),
-            Err(_) => Err(PyTypeError::new_err(format!("Variable data has to be a tensor, but got {}", value.get_type().name()?))),
+            Err(_) => Err(PyTypeError::new_err(format!(
+                "Variable data has to be a tensor, but got {}",
+                value.get_type().name()?
+            ))),
         }
     }
     #[getter]
@@ -418,7 +441,12 @@ impl PyTensor {
         numpy::to_numpy(py, &self.tensor, force)
     }
     #[pyo3(signature = (dtype=None, copy=None))]
-    fn __array__<'py>(&self, py: Python<'py>, dtype: Option<&Bound<'py, PyAny>>, copy: Option<bool>) -> PyResult<Bound<'py, PyAny>> {
+    fn __array__<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         numpy::array(py, &self.tensor, dtype, copy)
     }
     #[classattr]
@@ -430,11 +458,19 @@ impl PyTensor {
         1000
     }
     #[pyo3(signature = (*args, **kwargs))]
-    fn to<'py>(slf: &Bound<'py, Self>, args: &Bound<'py, PyTuple>, kwargs: Option<&Bound<'py, PyDict>>) -> PyResult<Bound<'py, PyAny>> {
+    fn to<'py>(
+        slf: &Bound<'py, Self>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         data::to(slf, args, kwargs)
     }
     #[pyo3(signature = (dtype=None, non_blocking=false))]
-    fn r#type<'py>(slf: &Bound<'py, Self>, dtype: Option<&Bound<'py, PyAny>>, non_blocking: bool) -> PyResult<Bound<'py, PyAny>> {
+    fn r#type<'py>(
+        slf: &Bound<'py, Self>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        non_blocking: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let _ = non_blocking;
         data::type_of(slf, dtype)
     }
@@ -453,7 +489,11 @@ impl PyTensor {
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let class = slf.get_type();
         let name = class.name()?.to_string();
-        let prefix = if name == "Tensor" || name == "Parameter" || name == "Buffer" { "tensor(".to_string() } else { format!("{name}(") };
+        let prefix = if name == "Tensor" || name == "Parameter" || name == "Buffer" {
+            "tensor(".to_string()
+        } else {
+            format!("{name}(")
+        };
         Ok(slf.get().tensor.to_repr_named(&data::print_options(), &prefix))
     }
     fn __format__<'py>(slf: &Bound<'py, Self>, spec: &str) -> PyResult<Bound<'py, PyAny>> {
@@ -486,7 +526,10 @@ impl PyTensor {
             let equal = named("eq", slf, element)?;
             return equal.call_method0("any")?.call_method0("item")?.extract();
         }
-        Err(PyRuntimeError::new_err(format!("Tensor.__contains__ only supports Tensor or scalar, but you passed in a {}.", element.get_type())))
+        Err(PyRuntimeError::new_err(format!(
+            "Tensor.__contains__ only supports Tensor or scalar, but you passed in a {}.",
+            element.get_type()
+        )))
     }
     fn __bool__(&self) -> PyResult<bool> {
         match self.tensor.numel() {
@@ -509,7 +552,10 @@ impl PyTensor {
         Ok(pyo3::types::PyComplex::from_doubles(py, x, 0.0).into_any())
     }
     fn __index__(&self) -> PyResult<i64> {
-        if self.tensor.numel() != 1 || self.tensor.dtype().is_float() || self.tensor.dtype() == DType::Bool && self.tensor.rank() > 0 {
+        if self.tensor.numel() != 1
+            || self.tensor.dtype().is_float()
+            || self.tensor.dtype() == DType::Bool && self.tensor.rank() > 0
+        {
             return Err(PyTypeError::new_err("only integer tensors of a single element can be converted to an index"));
         }
         Ok(self.tensor.item()?.to_i64())
@@ -526,7 +572,11 @@ impl PyTensor {
     fn __delitem__(&self, _key: &Bound<'_, PyAny>) -> PyResult<()> {
         Err(PyTypeError::new_err("Tensor does not support deleting items"))
     }
-    fn __richcmp__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>, op: CompareOp) -> PyResult<Bound<'py, PyAny>> {
+    fn __richcmp__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+        op: CompareOp,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let comparable = other.cast::<PyTensor>().is_ok() || number(other)?.is_some() || numpy::is_array(other)?;
         if !comparable {
@@ -591,11 +641,19 @@ impl PyTensor {
     fn __rmod__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         reflected("remainder", slf, other)
     }
-    fn __pow__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>, modulo: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    fn __pow__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+        modulo: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let _ = modulo;
         named("pow", slf, other)
     }
-    fn __rpow__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>, modulo: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    fn __rpow__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+        modulo: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let _ = modulo;
         reflected("pow", slf, other)
     }
@@ -607,7 +665,9 @@ impl PyTensor {
     }
     fn __rmatmul__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         match (number(other)?, numpy::as_operand(other)?) {
-            (None, Some(t)) => call_named(slf.py(), "matmul", &[wrap(slf.py(), &t)?.into_any(), slf.clone().into_any()]),
+            (None, Some(t)) => {
+                call_named(slf.py(), "matmul", &[wrap(slf.py(), &t)?.into_any(), slf.clone().into_any()])
+            }
             _ => Ok(slf.py().NotImplemented().into_bound(slf.py())),
         }
     }
@@ -703,7 +763,10 @@ impl PyTensor {
     #[getter(mT)]
     fn matrix_transposed<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         if slf.get().tensor.rank() < 2 {
-            return Err(PyRuntimeError::new_err(format!("tensor.mT is only supported on matrices or batches of matrices. Got {}-D tensor.", slf.get().tensor.rank())));
+            return Err(PyRuntimeError::new_err(format!(
+                "tensor.mT is only supported on matrices or batches of matrices. Got {}-D tensor.",
+                slf.get().tensor.rank()
+            )));
         }
         slf.call_method1("transpose", (-2, -1))
     }
@@ -712,7 +775,9 @@ impl PyTensor {
         match slf.get().tensor.rank() {
             0 => Ok(slf.clone().into_any()),
             2 => slf.call_method1("transpose", (0, 1)),
-            n => Err(PyRuntimeError::new_err(format!("tensor.H is only supported on matrices (2-D tensors). Got {n}-D tensor."))),
+            n => Err(PyRuntimeError::new_err(format!(
+                "tensor.H is only supported on matrices (2-D tensors). Got {n}-D tensor."
+            ))),
         }
     }
     #[getter]
@@ -743,7 +808,9 @@ pub(super) fn make_instance<'py>(class: &Bound<'py, PyType>, t: Tensor) -> PyRes
 /// Raises if a tensor may not leave the graph.
 pub(super) fn refuse_history(t: &Tensor) -> PyResult<()> {
     if t.requires_grad() {
-        return Err(PyRuntimeError::new_err("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."));
+        return Err(PyRuntimeError::new_err(
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.",
+        ));
     }
     Ok(())
 }

@@ -4,8 +4,8 @@
 use super::{Body, INFERENCE, Impl, REQUIRES_GRAD, Tensor, VIEW};
 use crate::autograd::engine::AccumulateGrad;
 use crate::autograd::hooks::{List, TensorHook};
-use crate::autograd::node::{Edge, Node};
 use crate::autograd::mode;
+use crate::autograd::node::{Edge, Node};
 use crate::error::{Result, bail};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -41,8 +41,12 @@ macro_rules! compiled {
 
 /// The type of a result of class `same` or `bool`.
 macro_rules! out_type {
-    (same, $t:ty) => { $t };
-    (bool, $t:ty) => { u8 };
+    (same, $t:ty) => {
+        $t
+    };
+    (bool, $t:ty) => {
+        u8
+    };
 }
 
 macro_rules! unary_kernel {

@@ -82,7 +82,9 @@ impl Compiled {
                         Inst::Select(..) => Some(kernels::select(ty, fma)),
                         _ => Some(kernels::cast(operand_type, ty, fma)),
                     };
-                    let kernel = kernel.unwrap_or_else(|| panic!("{inst:?} of {operand_type:?}: the row accepts a dtype its formula lacks"));
+                    let kernel = kernel.unwrap_or_else(|| {
+                        panic!("{inst:?} of {operand_type:?}: the row accepts a dtype its formula lacks")
+                    });
                     let mut args = [0; 3];
                     inst.operands().zip(&mut args).for_each(|(r, arg)| *arg = slot[r as usize]);
                     // The result's slot is taken before the operands' are freed: kernels may not write what they read.
@@ -103,7 +105,10 @@ impl Compiled {
             // Each output has a register of its own, which may lie in memory: inputs, constants and second uses are copied.
             let mut at = slot[o as usize];
             if !program.insts[o as usize].computes() || outputs.iter().any(|&(s, _)| s == at) {
-                let copy = { next += 1; next - 1 };
+                let copy = {
+                    next += 1;
+                    next - 1
+                };
                 steps.push(Step { kernel: kernels::cast(ty, ty, fma), args: [at, 0, 0], out: copy });
                 at = copy;
             }
