@@ -12,6 +12,7 @@ mod identity;
 mod index;
 mod module;
 mod numpy;
+mod stubs;
 mod tensor;
 
 use pyo3::prelude::*;

@@ -96,6 +96,16 @@ fn build_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(info)
 }
 
+/// The type stubs of the extension, by file name.
+#[pyfunction]
+fn _stubs(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let files = PyDict::new(py);
+    for (name, text) in super::stubs::files() {
+        files.set_item(name, text)?;
+    }
+    Ok(files)
+}
+
 #[pyfunction]
 fn _memory_cached() -> usize {
     storage::cached_bytes()
@@ -179,6 +189,7 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         can_cast,
         result_type,
         build_info,
+        _stubs,
         _memory_cached,
         _memory_cache_limit,
         _memory_set_cache_limit,
