@@ -200,7 +200,9 @@ macro_rules! has {
 }
 
 macro_rules! unary_vjp {
-    ((none), $g0:ident, $x0:ident, $y0:ident) => { None };
+    ((none), $g0:ident, $x0:ident, $y0:ident) => {
+        None
+    };
     ((|$g:ident, $x:ident, $y:ident| $e:expr), $g0:ident, $x0:ident, $y0:ident) => {{
         let ($g, $x, $y): (Sym, Sym, Sym) = ($g0, $x0, $y0);
         Some($e)
@@ -208,7 +210,9 @@ macro_rules! unary_vjp {
 }
 
 macro_rules! binary_vjp {
-    ((none), $g0:ident, $l0:ident, $r0:ident, $y0:ident) => { [None, None] };
+    ((none), $g0:ident, $l0:ident, $r0:ident, $y0:ident) => {
+        [None, None]
+    };
     ((|$g:ident, $l:ident, $r:ident, $y:ident| $e:expr), $g0:ident, $l0:ident, $r0:ident, $y0:ident) => {{
         let ($g, $l, $r, $y): (Sym, Sym, Sym, Sym) = ($g0, $l0, $r0, $y0);
         $e
