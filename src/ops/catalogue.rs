@@ -1,10 +1,20 @@
 //! The catalogue: every operation there is, family by family. Rows with one Python name are overloads, tried in this order.
 
 use super::op::Op;
-use super::{copy, elementwise, movement, reduce, strided};
+use super::{activation, comparison, copy, elementwise, movement, reduce, special, strided, transcendental};
 
 /// The rows of each family.
-pub static FAMILIES: &[&[&Op]] = &[elementwise::ROWS, reduce::ROWS, movement::ROWS, copy::ROWS, strided::ROWS];
+pub static FAMILIES: &[&[&Op]] = &[
+    elementwise::ROWS,
+    transcendental::ROWS,
+    special::ROWS,
+    comparison::ROWS,
+    activation::ROWS,
+    reduce::ROWS,
+    movement::ROWS,
+    copy::ROWS,
+    strided::ROWS,
+];
 
 /// All rows.
 pub fn rows() -> impl Iterator<Item = &'static Op> {

@@ -8,4 +8,4 @@ mod spec;
 
 pub(crate) use run::{binary, binary_number, forward, in_place, into_out};
 pub use spec::Accept;
-pub use spec::{Elementwise, F, Promote};
+pub use spec::{Derivative, Elementwise, F, Promote};
