@@ -3,9 +3,12 @@
 //! documentation and its samples. Methods, functions, in-place forms, graph nodes, stubs, reference and tests follow from
 //! the row. [`apply`] is the one road every operation takes.
 
+pub mod activation;
+pub mod aliases;
 pub mod apply;
 pub mod args;
 pub mod catalogue;
+pub mod comparison;
 pub mod copy;
 pub mod elementwise;
 mod factory;
@@ -19,8 +22,10 @@ pub mod samples;
 pub mod scan;
 pub mod softmax;
 pub mod strided;
+pub mod special;
 pub mod structured;
 pub mod vector_norm;
+pub mod transcendental;
 pub mod view;
 
 pub(crate) use copy::contiguous;

@@ -1,10 +1,27 @@
 //! The catalogue: every operation there is, family by family. Rows with one Python name are overloads, tried in this order.
 
 use super::op::Op;
-use super::{copy, elementwise, moments, movement, reduce, scan, softmax, strided, vector_norm};
+use super::{
+    activation, comparison, copy, elementwise, moments, movement, reduce, scan, softmax, special, strided, transcendental,
+    vector_norm,
+};
 
 /// The rows of each family.
-pub static FAMILIES: &[&[&Op]] = &[elementwise::ROWS, reduce::ROWS, moments::ROWS, vector_norm::ROWS, scan::ROWS, softmax::ROWS, movement::ROWS, copy::ROWS, strided::ROWS];
+pub static FAMILIES: &[&[&Op]] = &[
+    elementwise::ROWS,
+    transcendental::ROWS,
+    special::ROWS,
+    comparison::ROWS,
+    activation::ROWS,
+    reduce::ROWS,
+    moments::ROWS,
+    vector_norm::ROWS,
+    scan::ROWS,
+    softmax::ROWS,
+    movement::ROWS,
+    copy::ROWS,
+    strided::ROWS,
+];
 
 /// All rows.
 pub fn rows() -> impl Iterator<Item = &'static Op> {
