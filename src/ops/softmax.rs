@@ -66,15 +66,13 @@ fn log_softmax_second(c: &Context<'_>) -> Result<Grads> {
     Ok(smallvec![for_g, for_y])
 }
 
-/// Softmax of a tensor that is converted to the dtype in argument `i` first.
-fn converted(row: &'static super::op::Op, t: &Tensor, dim: Option<i64>, a: &Args, i: usize) -> Result<Outputs> {
-    let t = match a.opt_dtype(i) {
+/// A row's result for a tensor that is converted to the dtype asked for first. Arguments `(input, dim, dtype)`.
+fn converted(row: &'static super::op::Op, t: &Tensor, a: &Args) -> Result<Outputs> {
+    let t = match a.opt_dtype(2) {
         Some(dtype) => super::to_dtype(t, dtype)?,
         None => t.clone(),
     };
-    // Without a dimension, PyTorch takes the one that was usual for tensors of that rank.
-    let dim = dim.unwrap_or(if matches!(t.rank(), 0 | 1 | 3) { 0 } else { 1 });
-    super::apply::call(row, &smallvec![Arg::Tensor(t), Arg::Int(dim)])
+    super::apply::call(row, &smallvec![Arg::Tensor(t), a[1].clone()])
 }
 
 op! {
@@ -83,37 +81,23 @@ op! {
     ///
     /// # Errors
     /// `IndexError` for a dimension that is not there, `NotImplementedError` for integers and bools without a `dtype`.
-    SOFTMAX softmax(self, dim: Int, dtype: OptDType = None) -> Tensor = "", METHOD | FUNCTION | SPECIAL | OUT,
-        C(|a| converted(&SOFTMAX_RAW, a.tensor(0)?, a.opt_int(1), a, 2)),
+    SOFTMAX softmax(self, dim: Int, dtype: OptDType = None) -> Tensor = "", METHOD | FUNCTION | SPECIAL | NN | OUT,
+        C(|a| converted(&SOFTMAX_RAW, a.tensor(0)?, a)),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Int(0), Arg::None], smallvec![Arg::Tensor(s.t(&[])), Arg::Int(-1), Arg::None]];
-    /// [`softmax`](Self::softmax) with a dimension that may be left out (deprecated: 0 up to rank 1 and for rank 3, else 1).
-    ///
-    /// # Errors
-    /// As [`softmax`](Self::softmax).
-    SOFTMAX_NN softmax_nn as "softmax"(self, dim: OptInt = None, _stacklevel: Int = 3, dtype: OptDType = None) -> Tensor = "", NN,
-        C(|a| converted(&SOFTMAX_RAW, a.tensor(0)?, a.opt_int(1), a, 3)),
-        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Int(1), Arg::Int(3), Arg::None]];
     /// The logarithm of [`softmax`](Self::softmax), accurate where that is tiny.
     ///
     /// # Errors
     /// As [`softmax`](Self::softmax).
-    LOG_SOFTMAX log_softmax(self, dim: Int, dtype: OptDType = None) -> Tensor = "", METHOD | FUNCTION | SPECIAL | OUT,
-        C(|a| converted(&LOG_SOFTMAX_RAW, a.tensor(0)?, a.opt_int(1), a, 2)),
+    LOG_SOFTMAX log_softmax(self, dim: Int, dtype: OptDType = None) -> Tensor = "", METHOD | FUNCTION | SPECIAL | NN | OUT,
+        C(|a| converted(&LOG_SOFTMAX_RAW, a.tensor(0)?, a)),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Int(0), Arg::None], smallvec![Arg::Tensor(s.t(&[])), Arg::Int(-1), Arg::None]];
-    /// [`log_softmax`](Self::log_softmax) with a dimension that may be left out (deprecated).
-    ///
-    /// # Errors
-    /// As [`softmax`](Self::softmax).
-    LOG_SOFTMAX_NN log_softmax_nn as "log_softmax"(self, dim: OptInt = None, _stacklevel: Int = 3, dtype: OptDType = None) -> Tensor = "", NN,
-        C(|a| converted(&LOG_SOFTMAX_RAW, a.tensor(0)?, a.opt_int(1), a, 3)),
-        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Int(1), Arg::Int(3), Arg::None]];
     /// [`softmax`](Self::softmax) of the negated input.
     ///
     /// # Errors
     /// As [`softmax`](Self::softmax).
-    SOFTMIN softmin(self, dim: OptInt = None, _stacklevel: Int = 3, dtype: OptDType = None) -> Tensor = "", NN,
-        C(|a| converted(&SOFTMAX_RAW, &a.tensor(0)?.neg()?, a.opt_int(1), a, 3)),
-        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Int(1), Arg::Int(3), Arg::None]];
+    SOFTMIN softmin(self, dim: Int, dtype: OptDType = None) -> Tensor = "", NN,
+        C(|a| converted(&SOFTMAX_RAW, &a.tensor(0)?.neg()?, a)),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Int(1), Arg::None]];
     /// The kernel behind [`softmax`](Self::softmax).
     SOFTMAX_RAW softmax_raw(self, dim: Int) -> Tensor = "SoftmaxBackward0", 0,
         S(Structured {
