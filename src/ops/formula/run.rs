@@ -13,7 +13,7 @@ use crate::scalar::Scalar;
 use crate::shape::{Dims, Layout, broadcast, checked_numel, expandable};
 use crate::storage::Storage;
 use crate::tensor::{Body, Tensor, default_dtype};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// A call whose operands are sorted out.
