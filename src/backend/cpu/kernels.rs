@@ -1,7 +1,7 @@
 //! Kernels: for every primitive and compute type a loop over a block, compiled for the baseline CPU and for AVX2 with
 //! FMA, chosen at run time. They are expanded from the table of primitives; nothing here is written per operation.
 
-use super::math;
+use super::{integer, math};
 use crate::dtype::Compute;
 use crate::program::{Binary, Unary, for_each_primitive};
 
