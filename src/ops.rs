@@ -3,6 +3,7 @@
 //! documentation and its samples. Methods, functions, in-place forms, graph nodes, stubs, reference and tests follow from
 //! the row. [`apply`] is the one road every operation takes.
 
+mod address;
 pub mod apply;
 pub mod args;
 pub mod catalogue;
@@ -10,13 +11,18 @@ pub mod copy;
 pub mod elementwise;
 mod factory;
 pub mod formula;
+pub mod index;
+pub mod index_view;
+pub mod getitem;
 mod inplace;
 pub mod op;
 pub mod movement;
 pub mod reduce;
 pub mod samples;
+pub mod scatter;
 pub mod strided;
 pub mod structured;
+pub mod update;
 pub mod view;
 
 pub(crate) use copy::contiguous;

@@ -2,6 +2,7 @@
 
 mod element;
 mod elementwise;
+pub(crate) mod index;
 pub(crate) mod integer;
 mod kernels;
 pub mod math;
@@ -9,6 +10,7 @@ pub(crate) mod memory;
 mod reduce;
 pub(crate) mod strided;
 mod vm;
+mod walk;
 
 pub use elementwise::{Executable, force_limits};
 
