@@ -5,6 +5,7 @@
 
 pub mod activation;
 pub mod aliases;
+mod address;
 pub mod apply;
 pub mod args;
 pub mod catalogue;
@@ -13,6 +14,9 @@ pub mod copy;
 pub mod elementwise;
 mod factory;
 pub mod formula;
+pub mod index;
+pub mod index_view;
+pub mod getitem;
 mod inplace;
 pub mod moments;
 pub mod op;
@@ -21,11 +25,13 @@ pub mod reduce;
 pub mod samples;
 pub mod scan;
 pub mod softmax;
+pub mod scatter;
 pub mod strided;
 pub mod special;
 pub mod structured;
 pub mod vector_norm;
 pub mod transcendental;
+pub mod update;
 pub mod view;
 
 pub(crate) use copy::contiguous;

@@ -3,6 +3,7 @@
 pub(crate) mod arg;
 mod element;
 mod elementwise;
+pub(crate) mod index;
 pub(crate) mod integer;
 mod kernels;
 pub mod math;
@@ -15,6 +16,7 @@ mod slices;
 pub(crate) mod softmax;
 pub(crate) mod strided;
 mod vm;
+mod walk;
 
 pub use elementwise::{Executable, force_limits};
 

@@ -2,8 +2,8 @@
 
 use super::op::Op;
 use super::{
-    activation, comparison, copy, elementwise, moments, movement, reduce, scan, softmax, special, strided, transcendental,
-    vector_norm,
+    activation, comparison, copy, elementwise, index, index_view, moments, movement, reduce, scan, scatter, softmax,
+    special, strided, transcendental, vector_norm,
 };
 
 /// The rows of each family.
@@ -21,6 +21,9 @@ pub static FAMILIES: &[&[&Op]] = &[
     movement::ROWS,
     copy::ROWS,
     strided::ROWS,
+    index::ROWS,
+    index_view::ROWS,
+    scatter::ROWS,
 ];
 
 /// All rows.
