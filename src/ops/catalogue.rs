@@ -2,7 +2,7 @@
 
 use super::op::Op;
 use super::{
-    activation, comparison, copy, elementwise, index, index_view, moments, movement, reduce, scan, scatter, softmax,
+    activation, arg, comparison, copy, elementwise, index, index_view, loss, moments, movement, reduce, scan, scatter, softmax,
     special, strided, transcendental, vector_norm,
 };
 
@@ -14,10 +14,12 @@ pub static FAMILIES: &[&[&Op]] = &[
     comparison::ROWS,
     activation::ROWS,
     reduce::ROWS,
+    arg::ROWS,
     moments::ROWS,
     vector_norm::ROWS,
     scan::ROWS,
     softmax::ROWS,
+    loss::ROWS,
     movement::ROWS,
     copy::ROWS,
     strided::ROWS,

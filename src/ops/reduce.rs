@@ -173,7 +173,7 @@ fn extreme(op: &'static str, a: &Args, dims: &[usize], named: bool, keepdim: boo
 }
 
 /// The gradient of an extreme: shared evenly by the elements that equal it. `nan`: whether NaN equals NaN here.
-fn share(c: &Context<'_>, grad: Option<Tensor>, result: usize, dims: &[usize], keepdim: bool, nan: bool) -> Result<Option<Tensor>> {
+pub(super) fn share(c: &Context<'_>, grad: Option<Tensor>, result: usize, dims: &[usize], keepdim: bool, nan: bool) -> Result<Option<Tensor>> {
     let (Some(g), true) = (grad, c.needs(0)) else { return Ok(None) };
     let x = c.input(0)?;
     let sizes = x.sizes();

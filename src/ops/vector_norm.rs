@@ -3,7 +3,7 @@
 use super::args::{Arg, Args, Read};
 use super::formula::Elementwise;
 use super::op::Rule::{Composite as C, Elementwise as E, Structured as S};
-use super::op::{FUNCTION, LINALG, METHOD, OUT, Outputs, op};
+use super::op::{FUNCTION, LINALG, METHOD, NN, OUT, Outputs, op};
 use super::reduce::{PerType, align, aligned, dims, finish, ints, run};
 use super::structured::{Context, Save, Structured};
 use crate::autograd::node::Grads;
@@ -306,9 +306,60 @@ op! {
             smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.t(&[3])), Arg::Number(Scalar::Int(2))],
             smallvec![Arg::Tensor(s.t(&[3])), Arg::Tensor(s.t(&[2, 3])), Arg::Number(Scalar::Float(1.5))],
         ];
+    /// `input` divided by its norm of order `p` over dimensions, which is held above `eps`.
+    ///
+    /// # Errors
+    /// As [`vector_norm`](Self::vector_norm).
+    NORMALIZE normalize(self, p: Float = 2.0, dim: Ints = 1, eps: Float = 1e-12) -> Tensor = "", NN,
+        C(|a| {
+            let x = a.tensor(0)?;
+            let norm = vector(x, Scalar::Float(a.float(1)?), a[2].clone(), true, None)?;
+            Ok(smallvec![x.true_divide(&norm.clamp_min(a.float(3)?)?.expand(ints(&x.sizes()))?)?])
+        }),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Float(2.0), Arg::Ints([1][..].into()), Arg::Float(1e-12)]];
+    /// The cosine of the angle between vectors along a dimension; operands broadcast, norms are held above `eps`.
+    ///
+    /// # Errors
+    /// `RuntimeError` if the shapes do not broadcast, and for integers.
+    COSINE_SIMILARITY cosine_similarity(x1: Tensor, x2: Tensor, dim: Int = 1, eps: Float = 1e-8) -> Tensor = "", NN | FUNCTION,
+        C(|a| {
+            let op = "cosine_similarity";
+            let (x, y) = (a.tensor(0)?, a.tensor(1)?);
+            let common = x.dtype().promote(y.dtype());
+            if !common.is_float() {
+                bail!(runtime op, "expected common dtype to be floating point, yet common dtype is {}", common.legacy());
+            }
+            let sizes = crate::shape::broadcast(op, &x.sizes(), &y.sizes())?;
+            let along = wrap_dim(op, a.int(2)?, sizes.len())?;
+            let unit = |t: &Tensor| {
+                let t = super::to_dtype(t, common)?.expand(ints(&sizes))?;
+                let norm = vector(&t, Scalar::Float(2.0), Arg::Ints([along as i64][..].into()), true, None)?;
+                t.true_divide(&norm.held_above(a.float(3)?)?)
+            };
+            let cosine = unit(x)?.sum_product(&unit(y)?, ints(if sizes.is_empty() { &[] } else { std::slice::from_ref(&along) }))?;
+            let shape: Dims = sizes.iter().enumerate().filter(|(d, _)| *d != along).map(|(_, &s)| s).collect();
+            Ok(smallvec![cosine.reshape(&shape)?])
+        }),
+        |s| vec![
+            smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.t(&[2, 3])), Arg::Int(1), Arg::Float(1e-8)],
+            smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.t(&[3])), Arg::Int(0), Arg::Float(1e-8)],
+        ];
+    /// The norm of order `p` of `x1 - x2 + eps` over the last dimension; operands broadcast.
+    ///
+    /// # Errors
+    /// As [`vector_norm`](Self::vector_norm), and if the shapes do not broadcast.
+    PAIRWISE_DISTANCE pairwise_distance(self, x2: Tensor, p: Float = 2.0, eps: Float = 1e-6, keepdim: Bool = false) -> Tensor = "", NN | FUNCTION,
+        C(|a| {
+            let difference = a.tensor(0)?.sub(a.tensor(1)?)?.add(a.float(3)?)?;
+            Ok(smallvec![vector(&difference, Scalar::Float(a.float(2)?), Arg::Ints([-1][..].into()), a.bool(4), None)?])
+        }),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.t(&[3])), Arg::Float(2.0), Arg::Float(1e-6), Arg::Bool(true)]];
 
-    // What the derivatives above are written with.
+    // What the derivatives and compositions above are written with.
 
+    /// The larger of `input` and `bound`, a bound that is no part of the derivative.
+    HELD_ABOVE held_above(self, bound: Float) -> Tensor = "HeldAboveBackward0", 0,
+        E(Elementwise::numeric(|f| f.x(0).maximum(f.n(0))).vjp(|_, _, g| vec![Some(g)]).domain(&[(0.5, 1.5)]).numbers(&[0.1]));
     /// The gradient of a norm of finite order `p` other than 0, 0 where the `norm` is 0.
     NORM_GRADIENT norm_gradient(self, x: Tensor, norm: Tensor, p: Float) -> Tensor = "NormBackwardBackward0", 0,
         E(Elementwise::numeric(|f| {

@@ -13,8 +13,6 @@ pub(crate) enum Rank {
     NanMedian,
     /// The most frequent value, the smallest of several.
     Mode,
-    /// The k-th smallest, counted from 0.
-    Kth(usize),
 }
 
 /// The value of that rank in each slice of `x` along `dim`, and its index. `values` (in the dtype of `x`) and `places`
@@ -54,7 +52,6 @@ fn find<T: PartialOrd + Copy>(order: &mut [(T, i64)], rank: Rank) -> (T, i64) {
             let numbers = order.iter().filter(|(v, _)| !is_nan(v)).count();
             nth(order, numbers.saturating_sub(1) / 2)
         }
-        Rank::Kth(k) => nth(order, k),
         Rank::Mode => mode(order),
     }
 }

@@ -194,6 +194,9 @@ fn prepare(op: &'static Op, rule: &'static Elementwise, args: &Args) -> Result<P
         None => None,
     };
     let divisor = reduced.as_ref().and_then(|r| r.divisor);
+    if divisor.is_some() && !common.is_float() {
+        bail!(runtime op.rust, "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: {}", common.legacy());
+    }
     scalars.extend(divisor.map(|n| Scalar::Float(1.0 / n)));
     let key = Key { operands, numbers: n, variant, common, averaged: divisor.is_some() };
     let spec = match slot(&key) {
