@@ -88,21 +88,21 @@ unary! {
     /// The arc tangent.
     atan(v) = libm::atan(v);
     /// The hyperbolic sine.
-    sinh(v) = libm::sinh(v);
+    sinh(v) = kernel64::sinh::<FMA>(v);
     /// The hyperbolic cosine.
-    cosh(v) = libm::cosh(v);
+    cosh(v) = kernel64::cosh::<FMA>(v);
     /// The hyperbolic tangent.
     tanh(v) = kernel64::tanh::<FMA>(v);
     /// The inverse hyperbolic sine.
     asinh(v) = libm::asinh(v);
     /// The inverse hyperbolic cosine; NaN below 1.
-    acosh(v) = libm::acosh(v);
+    acosh(v) = if v < 1.0 { f64::NAN } else { libm::acosh(v) };
     /// The inverse hyperbolic tangent; infinite at -1 and 1, NaN outside.
     atanh(v) = libm::atanh(v);
     /// The error function.
     erf(v) = kernel64::erf::<FMA>(v);
     /// `1 - erf(x)`, accurate where that is tiny.
-    erfc(v) = kernel64::erfc::<FMA>(v);
+    erfc(v) = libm::erfc(v);
     /// `e^(x^2) erfc(x)`, which neither underflows nor overflows for positive `x`.
     erfcx(v) = kernel64::erfcx::<FMA>(v);
     /// `1 / (1 + e^-x)`, without overflow.

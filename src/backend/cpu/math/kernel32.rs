@@ -89,8 +89,13 @@ pub(super) fn expm1<const FMA: bool>(x: f32) -> f32 {
 #[inline(always)]
 pub(super) fn sigmoid<const FMA: bool>(x: f32) -> f32 {
     let e = exp::<FMA>(-x.abs());
-    let numerator = if x >= 0.0 { 1.0 } else { e };
-    numerator / (1.0 + e)
+    let positive = x >= 0.0;
+    let sum = 1.0 + e;
+    let quotient = if positive { 1.0 } else { e } / sum;
+    // The rounding of the sum would bring the error past 2 ulp; 1 / sum is the quotient, or 1 less the quotient.
+    let lost = e - (sum - 1.0);
+    let reciprocal = if positive { quotient } else { 1.0 - quotient };
+    fma::<FMA, _>(-quotient, lost * reciprocal, quotient)
 }
 
 #[inline(always)]
@@ -159,8 +164,10 @@ pub(super) fn log1p<const FMA: bool>(x: f32) -> f32 {
     log_domain(u, log_sum::<FMA>(e, f)).copysign(x)
 }
 
-/// `|x|` up to which `sin` and `cos` reduce exactly enough: the products below must not round.
-pub(super) const TRIG_LIMIT: f32 = 8192.0;
+/// `|x|` up to which `sin` and `cos` reduce exactly enough: without FMA, the products below must not round.
+pub(super) const fn trig_limit(fused: bool) -> f32 {
+    if fused { 100_000.0 } else { 8192.0 }
+}
 
 /// `x - n pi/2` for the nearest integer `n`, and that `n` in the low bits. Without FMA, pi/2 comes in 11 + 11 + 11 + 24
 /// bits, so that the leading products with `n < 2^13` are exact.
@@ -189,7 +196,7 @@ fn sin_cos_small<const FMA: bool>(r: f32) -> (f32, f32) {
     (fma::<FMA, _>(r * z, s, r), 1.0 + fma::<FMA, _>(z * z, c, -0.5 * z))
 }
 
-/// Right for `|x| <= TRIG_LIMIT`.
+/// Right for `|x| <= trig_limit(FMA)`.
 #[inline(always)]
 pub(super) fn sin<const FMA: bool>(x: f32) -> f32 {
     let (r, n) = quarter_turns::<FMA>(x.abs());
@@ -199,7 +206,7 @@ pub(super) fn sin<const FMA: bool>(x: f32) -> f32 {
     f32::from_bits(value.to_bits() ^ sign)
 }
 
-/// Right for `|x| <= TRIG_LIMIT`.
+/// Right for `|x| <= trig_limit(FMA)`.
 #[inline(always)]
 pub(super) fn cos<const FMA: bool>(x: f32) -> f32 {
     let (r, n) = quarter_turns::<FMA>(x.abs());
@@ -208,32 +215,29 @@ pub(super) fn cos<const FMA: bool>(x: f32) -> f32 {
     f32::from_bits(value.to_bits() ^ ((n.wrapping_add(1) & 2) << 30))
 }
 
-/// `asin(s)` for `0 <= s <= 1/2` and `z = s^2`; error 2^-31.7.
+/// Above 1/2, `asin(t) = pi/2 - 2 asin(sqrt((1 - t) / 2))`: `(t > 1/2, s, tail)` where `s + tail` is the arc sine of `t`
+/// or of that root; error 2^-31.7.
 #[inline(always)]
-fn asin_small<const FMA: bool>(s: f32, z: f32) -> f32 {
-    let p = polynomial!(FMA, z; 0.166_666_6, 0.075_005_21, 0.044_513_635, 0.031_836_055, 0.014_329_189, 0.037_673_127);
-    fma::<FMA, _>(s * z, p, s)
-}
-
-/// Above 1/2, `asin(t) = pi/2 - 2 asin(sqrt((1 - t) / 2))`: `(t > 1/2, asin of t or of that root)`.
-#[inline(always)]
-fn asin_parts<const FMA: bool>(t: f32) -> (bool, f32) {
+fn asin_parts<const FMA: bool>(t: f32) -> (bool, f32, f32) {
     let big = t > 0.5;
     let z = if big { 0.5 - 0.5 * t } else { t * t };
     let s = if big { z.sqrt() } else { t };
-    (big, asin_small::<FMA>(s, z))
+    let p = polynomial!(FMA, z; 0.166_666_6, 0.075_005_21, 0.044_513_635, 0.031_836_055, 0.014_329_189, 0.037_673_127);
+    (big, s, s * z * p)
 }
 
 #[inline(always)]
 pub(super) fn asin<const FMA: bool>(x: f32) -> f32 {
-    let (big, p) = asin_parts::<FMA>(x.abs());
-    let result = if big { FRAC_PI_2 - fma::<FMA, _>(2.0, p, FRAC_PI_2_EXCESS) } else { p };
+    let (big, s, tail) = asin_parts::<FMA>(x.abs());
+    let large = fma::<FMA, _>(-2.0, s, FRAC_PI_2) - fma::<FMA, _>(2.0, tail, FRAC_PI_2_EXCESS);
+    let result = if big { large } else { s + tail };
     result.copysign(x)
 }
 
 #[inline(always)]
 pub(super) fn acos<const FMA: bool>(x: f32) -> f32 {
-    let (big, p) = asin_parts::<FMA>(x.abs());
+    let (big, s, tail) = asin_parts::<FMA>(x.abs());
+    let p = s + tail;
     let small = FRAC_PI_2 - (p.copysign(x) + FRAC_PI_2_EXCESS);
     let double = 2.0 * p;
     let large = if x < 0.0 { PI - (double + 2.0 * FRAC_PI_2_EXCESS) } else { double };

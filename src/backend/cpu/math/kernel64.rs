@@ -71,26 +71,36 @@ pub(super) fn exp2<const FMA: bool>(x: f64) -> f64 {
     scaled_exp::<FMA>(n, n_bits, (x - n) * LN_2)
 }
 
+/// A quarter of `expm1(x)`, which stays finite for as long as `sinh` and `cosh` do.
 #[inline(always)]
-pub(super) fn expm1<const FMA: bool>(x: f64) -> f64 {
-    let y = at_least(at_most(x, 710.0), -60.0);
+fn quarter_expm1<const FMA: bool>(x: f64) -> f64 {
+    let y = at_least(at_most(x, 710.6), -60.0);
     let (n, n_bits) = nearest(y * LOG2_E);
     let high = fma::<FMA, _>(-n, LN_2_HIGH, y);
     let low = n * LN_2_LOW;
     let r = high - low;
     let lost = (high - r) - low;
     let e = r + fma::<FMA, _>(r * r, expm1_tail::<FMA>(r), lost);
-    // 2^(n-1) instead of 2^n: the latter overflows just below the largest argument.
-    let scale = power_of_two(n_bits.wrapping_sub(1));
-    let result = fma::<FMA, _>(scale, e, scale - 0.5) * 2.0;
+    let scale = power_of_two(n_bits.wrapping_sub(2));
+    fma::<FMA, _>(scale, e, scale - 0.25)
+}
+
+#[inline(always)]
+pub(super) fn expm1<const FMA: bool>(x: f64) -> f64 {
+    let result = 4.0 * quarter_expm1::<FMA>(x);
     if x.abs() < 1e-17 { x } else { result }
 }
 
 #[inline(always)]
 pub(super) fn sigmoid<const FMA: bool>(x: f64) -> f64 {
     let e = exp::<FMA>(-x.abs());
-    let numerator = if x >= 0.0 { 1.0 } else { e };
-    numerator / (1.0 + e)
+    let positive = x >= 0.0;
+    let sum = 1.0 + e;
+    let quotient = if positive { 1.0 } else { e } / sum;
+    // The rounding of the sum would bring the error past 2 ulp; 1 / sum is the quotient, or 1 less the quotient.
+    let lost = e - (sum - 1.0);
+    let reciprocal = if positive { quotient } else { 1.0 - quotient };
+    fma::<FMA, _>(-quotient, lost * reciprocal, quotient)
 }
 
 #[inline(always)]
@@ -99,20 +109,20 @@ pub(super) fn tanh<const FMA: bool>(x: f64) -> f64 {
     (e / (e + 2.0)).copysign(x)
 }
 
-/// `sinh` with relative error 2^-45: for f32 results.
 #[inline(always)]
-pub(super) fn sinh_for_f32<const FMA: bool>(x: f64) -> f64 {
-    let e = exp::<FMA>(x.abs());
-    let wide = 0.5 * (e - 1.0 / e);
-    let near = fma::<FMA, _>(x * x * (1.0 / 6.0), x.abs(), x.abs());
-    let result = if x.abs() < 0.001 { near } else { wide };
-    result.copysign(x)
+pub(super) fn sinh<const FMA: bool>(x: f64) -> f64 {
+    let t = x.abs();
+    let half = 2.0 * quarter_expm1::<FMA>(t);
+    // Beyond the cap the quotient, which is next to 1/2, no longer matters; infinite over infinite would.
+    let capped = at_most(half, 1e300);
+    let result = half + capped / (2.0 * capped + 1.0);
+    if t < 1e-17 { x } else { result.copysign(x) }
 }
 
 #[inline(always)]
 pub(super) fn cosh<const FMA: bool>(x: f64) -> f64 {
-    let e = exp::<FMA>(x.abs());
-    0.5 * (e + 1.0 / e)
+    let half = fma::<FMA, _>(2.0, quarter_expm1::<FMA>(x.abs()), 0.5);
+    half + 0.25 / half
 }
 
 /// A positive finite `x` as `2^e * (1 + f)` with `sqrt(1/2) <= 1 + f < sqrt(2)`: `(e, f, 2^-e)`.
@@ -203,23 +213,27 @@ pub(super) fn log1p<const FMA: bool>(x: f64) -> f64 {
     log_domain(u, log_sum::<FMA>(e, f)).copysign(x)
 }
 
-/// `|x|` up to which `sin` and `cos` reduce exactly enough: the products below must not round.
+/// `|x|` up to which `sin`, `cos` and `tan` reduce their argument exactly: the products below must not round.
 pub(super) const TRIG_LIMIT: f64 = 1_048_576.0;
 
-/// `x - n pi/2` for the nearest integer `n`, and that `n` in the low bits. pi/2 in 33 + 33 + 33 + 53 bits, so that
-/// the products with `n < 2^20` are exact with or without FMA.
+/// `x - n pi/2` for the nearest integer `n`, as a sum of two, and that `n` in the low bits. pi/2 comes in
+/// 33 + 33 + 33 + 53 bits, so that the products with `n < 2^20` are exact with or without FMA.
 #[inline(always)]
-fn quarter_turns<const FMA: bool>(x: f64) -> (f64, u64) {
+fn quarter_turns(x: f64) -> (f64, f64, u64) {
     let (n, n_bits) = nearest(x * FRAC_2_PI);
-    let r = fma::<FMA, _>(-n, f64::from_bits(0x3ff9_21fb_5440_0000), x);
-    let r = fma::<FMA, _>(-n, f64::from_bits(0x3dd0_b461_1a60_0000), r);
-    let r = fma::<FMA, _>(-n, f64::from_bits(0x3ba3_198a_2e00_0000), r);
-    (fma::<FMA, _>(-n, 8.478_427_660_368_9e-32, r), n_bits)
+    let first = x - n * f64::from_bits(0x3ff9_21fb_5440_0000);
+    let part = n * f64::from_bits(0x3dd0_b461_1a60_0000);
+    let second = first - part;
+    let lost = (first - second) - part;
+    let part = n * f64::from_bits(0x3ba3_198a_2e00_0000);
+    let third = second - part;
+    let lost = ((second - third) - part) + (lost - n * 8.478_427_660_368_9e-32);
+    (third, lost, n_bits)
 }
 
-/// Sine and cosine of `|r| <= pi/4`; errors 2^-57 and 2^-60.
+/// Sine and cosine of `r + low`, where `|r| <= pi/4` and `low` is below its last place; errors 2^-57 and 2^-60.
 #[inline(always)]
-fn sin_cos_small<const FMA: bool>(r: f64) -> (f64, f64) {
+fn sin_cos_small<const FMA: bool>(r: f64, low: f64) -> (f64, f64) {
     let z = r * r;
     let s = polynomial!(FMA, z;
         -0.166_666_666_666_666_32, 0.008_333_333_333_322_413, -0.000_198_412_698_298_076_86,
@@ -227,14 +241,19 @@ fn sin_cos_small<const FMA: bool>(r: f64) -> (f64, f64) {
     let c = polynomial!(FMA, z;
         0.041_666_666_666_666_6, -0.001_388_888_888_887_412_5, 2.480_158_728_948_215_7e-5,
         -2.755_731_435_232_489e-7, 2.087_572_327_209_438_7e-9, -1.135_964_774_166_605_5e-11);
-    (fma::<FMA, _>(r * z, s, r), 1.0 + fma::<FMA, _>(z * z, c, -0.5 * z))
+    let half = 0.5 * z;
+    let sine = r + fma::<FMA, _>(r * z, s, fma::<FMA, _>(-half, low, low));
+    // 1 - z/2 with what its rounding loses.
+    let leading = 1.0 - half;
+    let rest = fma::<FMA, _>(z * z, c, ((1.0 - leading) - half) - r * low);
+    (sine, leading + rest)
 }
 
 /// Right for `|x| <= TRIG_LIMIT`.
 #[inline(always)]
 pub(super) fn sin<const FMA: bool>(x: f64) -> f64 {
-    let (r, n) = quarter_turns::<FMA>(x.abs());
-    let (s, c) = sin_cos_small::<FMA>(r);
+    let (r, low, n) = quarter_turns(x.abs());
+    let (s, c) = sin_cos_small::<FMA>(r, low);
     let value = if n & 1 == 0 { s } else { c };
     let sign = (x.to_bits() & (1 << 63)) ^ ((n & 2) << 62);
     f64::from_bits(value.to_bits() ^ sign)
@@ -243,8 +262,8 @@ pub(super) fn sin<const FMA: bool>(x: f64) -> f64 {
 /// Right for `|x| <= TRIG_LIMIT`.
 #[inline(always)]
 pub(super) fn cos<const FMA: bool>(x: f64) -> f64 {
-    let (r, n) = quarter_turns::<FMA>(x.abs());
-    let (s, c) = sin_cos_small::<FMA>(r);
+    let (r, low, n) = quarter_turns(x.abs());
+    let (s, c) = sin_cos_small::<FMA>(r, low);
     let value = if n & 1 == 0 { c } else { s };
     f64::from_bits(value.to_bits() ^ ((n.wrapping_add(1) & 2) << 62))
 }
@@ -252,8 +271,8 @@ pub(super) fn cos<const FMA: bool>(x: f64) -> f64 {
 /// Right for `|x| <= TRIG_LIMIT`.
 #[inline(always)]
 pub(super) fn tan<const FMA: bool>(x: f64) -> f64 {
-    let (r, n) = quarter_turns::<FMA>(x.abs());
-    let (s, c) = sin_cos_small::<FMA>(r);
+    let (r, low, n) = quarter_turns(x.abs());
+    let (s, c) = sin_cos_small::<FMA>(r, low);
     let odd = n & 1 != 0;
     let (above, below) = if odd { (c, s) } else { (s, c) };
     let sign = (x.to_bits() & (1 << 63)) ^ ((n & 1) << 63);
@@ -261,13 +280,13 @@ pub(super) fn tan<const FMA: bool>(x: f64) -> f64 {
 }
 
 /// `e^(t^2) erfc(t)` for `t >= 0`: `(1 + 2t) erfcx(t)` is smooth in `w = (t - K) / (t + K)` all the way to infinity
-/// (M. M. Shepherd and J. G. Laframboise, Math. Comp. 36 (1981) 249); error 2^-52.9.
+/// (M. M. Shepherd and J. G. Laframboise, Math. Comp. 36 (1981) 249); error 2^-53.
 #[inline(always)]
 pub(super) fn erfcx_positive<const FMA: bool>(t: f64) -> f64 {
     const K: f64 = 3.75;
     let w = 1.0 - 2.0 * K / (t + K);
     let p = polynomial!(FMA, w;
-        1.237_512_630_837_827_5, -0.140_240_598_585_546_97, 0.003_585_415_485_464_774, 0.082_276_738_490_146_76,
+        1.237_512_630_837_827_7, -0.140_240_598_585_546_97, 0.003_585_415_485_464_774, 0.082_276_738_490_146_76,
         -0.108_803_930_141_765_84, 0.092_304_321_160_336_31, -0.058_693_398_589_310_68, 0.028_362_277_419_458_234,
         -0.009_746_579_561_252_086, 0.001_755_625_849_503_157_3, 0.000_293_713_684_324_294_4,
         -0.000_290_154_066_555_445_4, 5.164_903_004_580_583e-5, 2.238_420_217_651_379_6e-5,
@@ -316,14 +335,6 @@ pub(super) fn erf<const FMA: bool>(x: f64) -> f64 {
     result.copysign(x)
 }
 
-#[inline(always)]
-pub(super) fn erfc<const FMA: bool>(x: f64) -> f64 {
-    let tail = erfc_positive::<FMA>(x.abs());
-    let near = 1.0 - erf_small::<FMA>(x);
-    let result = if x < 0.0 { 2.0 - tail } else { tail };
-    if x.abs() < 0.25 { near } else { result }
-}
-
 /// `erfcx` for f64; overflows to `+inf` below about -26.6.
 #[inline(always)]
 pub(super) fn erfcx<const FMA: bool>(x: f64) -> f64 {
@@ -366,12 +377,19 @@ pub(super) fn erfcx_for_f32<const FMA: bool>(x: f64) -> f64 {
     if x < 0.0 { left } else { right }
 }
 
+/// `log` of an argument that is not denormal, good to a few ulp of f64.
+#[inline(always)]
+pub(super) fn log_for_f32<const FMA: bool>(x: f64) -> f64 {
+    let (e, f, _) = split::<false>(x);
+    log_domain(x, log_sum::<FMA>(e, f))
+}
+
 /// `asinh` with relative error 2^-42: for f32 results, as the next two.
 #[inline(always)]
 pub(super) fn asinh_for_f32<const FMA: bool>(x: f64) -> f64 {
     let t = x.abs();
     let z = t * t;
-    let far = log::<FMA>(t + (z + 1.0).sqrt());
+    let far = log_for_f32::<FMA>(t + (z + 1.0).sqrt());
     let near = fma::<FMA, _>(-t * z, 1.0 / 6.0, t);
     let result = if t < 0.001 { near } else { far };
     result.copysign(x)
@@ -379,13 +397,14 @@ pub(super) fn asinh_for_f32<const FMA: bool>(x: f64) -> f64 {
 
 #[inline(always)]
 pub(super) fn acosh_for_f32<const FMA: bool>(x: f64) -> f64 {
-    log::<FMA>(x + ((x - 1.0) * (x + 1.0)).sqrt())
+    let result = log_for_f32::<FMA>(x + ((x - 1.0) * (x + 1.0)).sqrt());
+    if x < 1.0 { f64::NAN } else { result }
 }
 
 #[inline(always)]
 pub(super) fn atanh_for_f32<const FMA: bool>(x: f64) -> f64 {
     let t = x.abs();
-    let far = 0.5 * log::<FMA>((1.0 + t) / (1.0 - t));
+    let far = 0.5 * log_for_f32::<FMA>((1.0 + t) / (1.0 - t));
     let near = fma::<FMA, _>(t * t * (1.0 / 3.0), t, t);
     let result = if t < 0.001 { near } else { far };
     result.copysign(x)
@@ -398,8 +417,8 @@ pub(super) fn atan2_for_f32<const FMA: bool>(y: f64, x: f64) -> f64 {
     let steep = ay > ax;
     let (above, below) = if steep { (ax, ay) } else { (ay, ax) };
     let ratio = above / below;
-    let ratio = if below == 0.0 { 0.0 } else { ratio };
-    let ratio = if above == f64::INFINITY { 1.0 } else { ratio };
+    let ratio = if (ax == 0.0) & (ay == 0.0) { 0.0 } else { ratio };
+    let ratio = if (ax == f64::INFINITY) & (ay == f64::INFINITY) { 1.0 } else { ratio };
     let z = ratio * ratio;
     let p = polynomial!(FMA, z;
         -0.333_333_322_353_359_6, 0.199_999_321_982_055_78, -0.142_842_508_775_923_42, 0.110_952_025_440_382_92,
@@ -415,17 +434,16 @@ pub(super) fn atan2_for_f32<const FMA: bool>(y: f64, x: f64) -> f64 {
 #[inline(always)]
 pub(super) fn pow_for_f32<const FMA: bool>(x: f64, y: f64) -> f64 {
     let (ax, ay) = (x.abs(), y.abs());
-    let (e, f, _) = split::<false>(ax);
-    let magnitude = exp::<FMA>(y * log_domain(ax, log_sum::<FMA>(e, f)));
+    let magnitude = exp::<FMA>(y * log_for_f32::<FMA>(ax));
     // Above 2^52, which includes infinity, all floats are even integers.
-    let ay = at_most(ay, TWO_52);
-    let whole = ay + TWO_52;
-    let integer = whole - TWO_52 == ay;
+    let whole = at_most(ay, TWO_52) + TWO_52;
+    let integer = whole - TWO_52 == at_most(ay, TWO_52);
     let odd = if integer { whole.to_bits() << 63 } else { 0 };
     let signed = f64::from_bits(magnitude.to_bits() ^ (odd & x.to_bits()));
-    let real = integer || !(x < 0.0) || x == f64::NEG_INFINITY;
-    let value = if real { signed } else { f64::NAN };
-    let one = x == 1.0 || y == 0.0 || (x == -1.0 && y.abs() == f64::INFINITY);
+    // `&` and `|` rather than `&&` and `||` throughout: no branches.
+    let complex = !integer & (x < 0.0) & (ax < f64::INFINITY);
+    let value = if complex { f64::NAN } else { signed };
+    let one = (x == 1.0) | (y == 0.0) | ((x == -1.0) & (ay == f64::INFINITY));
     if one { 1.0 } else { value }
 }
 

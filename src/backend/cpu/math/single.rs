@@ -4,6 +4,7 @@
 //! At most 2 ulp over the whole range, denormals, zeros, infinities and NaN included; the sign of zero is kept.
 
 use super::{kernel32, kernel64, special};
+use std::f64::consts::{LOG2_E, LOG10_E};
 
 /// Defines block functions of one argument from the formula of one element.
 macro_rules! unary {
@@ -75,9 +76,9 @@ unary! {
     /// The natural logarithm; `-inf` at both zeros, NaN below.
     log(v) = kernel32::log::<FMA>(v);
     /// The logarithm to base 2.
-    log2(v) = kernel64::log2::<FMA>(f64::from(v)) as f32;
+    log2(v) = (kernel64::log_for_f32::<FMA>(f64::from(v)) * LOG2_E) as f32;
     /// The logarithm to base 10.
-    log10(v) = kernel64::log10::<FMA>(f64::from(v)) as f32;
+    log10(v) = (kernel64::log_for_f32::<FMA>(f64::from(v)) * LOG10_E) as f32;
     /// `log(1 + x)`, accurate near zero; `-inf` at -1, NaN below.
     log1p(v) = kernel32::log1p::<FMA>(v);
     /// The arc sine; NaN outside [-1, 1].
@@ -87,7 +88,7 @@ unary! {
     /// The arc tangent.
     atan(v) = kernel32::atan::<FMA>(v);
     /// The hyperbolic sine.
-    sinh(v) = kernel64::sinh_for_f32::<FMA>(f64::from(v)) as f32;
+    sinh(v) = kernel64::sinh::<FMA>(f64::from(v)) as f32;
     /// The hyperbolic cosine.
     cosh(v) = kernel64::cosh::<FMA>(f64::from(v)) as f32;
     /// The hyperbolic tangent.
@@ -118,9 +119,9 @@ unary! {
 
 unary_within! {
     /// The sine.
-    sin(v) = kernel32::sin::<FMA>(v), beyond kernel32::TRIG_LIMIT, libm::sinf;
+    sin(v) = kernel32::sin::<FMA>(v), beyond kernel32::trig_limit(FMA), libm::sinf;
     /// The cosine.
-    cos(v) = kernel32::cos::<FMA>(v), beyond kernel32::TRIG_LIMIT, libm::cosf;
+    cos(v) = kernel32::cos::<FMA>(v), beyond kernel32::trig_limit(FMA), libm::cosf;
     /// The tangent.
     tan(v) = kernel64::tan::<FMA>(f64::from(v)) as f32, beyond kernel64::TRIG_LIMIT as f32, libm::tanf;
 }

@@ -69,7 +69,7 @@ fn single_precision_functions_are_within_their_bounds_everywhere() {
 /// Positive and negative f64 of every size: `count` magnitudes from `low` to `high`, spread evenly over the exponents.
 fn spread64(low: f64, high: f64, count: u64) -> Vec<f64> {
     let (low, high) = (low.to_bits(), high.to_bits());
-    let step = (high - low) / count | 1;
+    let step = ((high - low) / count) | 1;
     (0..count).map(|i| f64::from_bits(low + i * step)).flat_map(|x| [x, -x]).collect()
 }
 
