@@ -5,7 +5,7 @@
 //! Coefficients are minimax (Remez exchange at 50 digits), rounded to f64; the comment beside each set gives the
 //! largest error after rounding. Constants split in two parts have a first part short enough for exact products.
 
-use super::{at_least, at_most, fma, polynomial};
+use super::{at_least, at_most, estrin, fma};
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, LN_2, LOG2_E, PI};
 
 /// 1.5 * 2^52: adding it rounds to an integer (ties to even) and leaves that integer in the low bits.
@@ -33,7 +33,7 @@ fn power_of_two(n: u64) -> f64 {
 /// `(expm1(r) - r) / r^2` for `|r| <= log(2) / 2`; error 2^-58.5.
 #[inline(always)]
 fn expm1_tail<const FMA: bool>(r: f64) -> f64 {
-    polynomial!(FMA, r;
+    estrin!(FMA, r;
         0.5, 0.166_666_666_666_666_7, 0.041_666_666_666_666_685, 0.008_333_333_333_326_112, 0.001_388_888_888_887_434_2,
         0.000_198_412_698_749_025_2, 2.480_158_734_747_06e-5, 2.755_725_529_634_540_2e-6, 2.755_725_278_869_035e-7,
         2.510_526_020_232_049_2e-8, 2.092_163_044_330_352_8e-9)
@@ -62,6 +62,26 @@ pub(super) fn exp<const FMA: bool>(x: f64) -> f64 {
     let (n, n_bits) = nearest(x * LOG2_E);
     let r = fma::<FMA, _>(-n, LN_2_LOW, fma::<FMA, _>(-n, LN_2_HIGH, x));
     scaled_exp::<FMA>(n, n_bits, r)
+}
+
+/// `e^x` for `|x| <= 708`, where one factor will do.
+#[inline(always)]
+fn exp_normal<const FMA: bool>(x: f64) -> f64 {
+    let (n, n_bits) = nearest(x * LOG2_E);
+    let r = fma::<FMA, _>(-n, LN_2_LOW, fma::<FMA, _>(-n, LN_2_HIGH, x));
+    (1.0 + fma::<FMA, _>(r * r, expm1_tail::<FMA>(r), r)) * power_of_two(n_bits)
+}
+
+/// `e^x` with relative error 2^-44, zero or infinite where f32 is: for f32 results.
+#[inline(always)]
+pub(super) fn exp_for_f32<const FMA: bool>(x: f64) -> f64 {
+    let x = at_least(at_most(x, 700.0), -700.0);
+    let (n, n_bits) = nearest(x * LOG2_E);
+    let r = fma::<FMA, _>(-n, LN_2, x);
+    let p = estrin!(FMA, r;
+        0.499_999_999_999_549_2, 0.166_666_666_666_338_45, 0.041_666_666_786_639_39, 0.008_333_333_363_342_885,
+        0.001_388_883_900_760_570_3, 0.000_198_411_927_310_090_97, 2.486_793_839_378_818e-5, 2.763_272_656_646_457e-6);
+    (1.0 + fma::<FMA, _>(r * r, p, r)) * power_of_two(n_bits)
 }
 
 #[inline(always)]
@@ -116,7 +136,26 @@ pub(super) fn sinh<const FMA: bool>(x: f64) -> f64 {
     // Beyond the cap the quotient, which is next to 1/2, no longer matters; infinite over infinite would.
     let capped = at_most(half, 1e300);
     let result = half + capped / (2.0 * capped + 1.0);
-    if t < 1e-17 { x } else { result.copysign(x) }
+    let result = if t < 1e-17 { t } else { result };
+    result.copysign(x)
+}
+
+/// `sinh` with relative error 2^-33: for f32 results.
+#[inline(always)]
+pub(super) fn sinh_for_f32<const FMA: bool>(x: f64) -> f64 {
+    let t = x.abs();
+    let e = exp_for_f32::<FMA>(t);
+    let far = 0.5 * (e - 1.0 / e);
+    let near = fma::<FMA, _>(t * t * (1.0 / 6.0), t, t);
+    let result = if t < 0.004 { near } else { far };
+    result.copysign(x)
+}
+
+/// `cosh` with relative error 2^-44: for f32 results.
+#[inline(always)]
+pub(super) fn cosh_for_f32<const FMA: bool>(x: f64) -> f64 {
+    let e = exp_for_f32::<FMA>(x.abs());
+    0.5 * (e + 1.0 / e)
 }
 
 #[inline(always)]
@@ -148,7 +187,7 @@ fn split<const DENORMALS: bool>(x: f64) -> (f64, f64, f64) {
 fn log1p_parts<const FMA: bool>(f: f64) -> (f64, f64) {
     let s = f / (2.0 + f);
     let z = s * s;
-    let r = z * polynomial!(FMA, z;
+    let r = z * estrin!(FMA, z;
         0.666_666_666_666_673_5, 0.399_999_999_994_074_65, 0.285_714_287_441_458_44, 0.222_221_983_780_616_5,
         0.181_835_751_848_686_75, 0.153_137_553_156_186_7, 0.147_990_700_956_323_2);
     let half_square = 0.5 * f * f;
@@ -165,9 +204,10 @@ fn log_sum<const FMA: bool>(e: f64, f: f64) -> f64 {
 /// The logarithm of an argument for which the formula, whose value is `result`, may not hold.
 #[inline(always)]
 fn log_domain(x: f64, result: f64) -> f64 {
-    let edge = if x == 0.0 { f64::NEG_INFINITY } else { f64::NAN };
-    let edge = if x == f64::INFINITY { x } else { edge };
-    if x > 0.0 && x < f64::INFINITY { result } else { edge }
+    let low = if x == 0.0 { f64::NEG_INFINITY } else { f64::NAN };
+    // Infinity and NaN are their own logarithms.
+    let high = if x < f64::INFINITY { result } else { x };
+    if x <= 0.0 { low } else { high }
 }
 
 #[inline(always)]
@@ -231,16 +271,23 @@ fn quarter_turns(x: f64) -> (f64, f64, u64) {
     (third, lost, n_bits)
 }
 
-/// Sine and cosine of `r + low`, where `|r| <= pi/4` and `low` is below its last place; errors 2^-57 and 2^-60.
+/// `((sin(r) - r) / r^3, (cos(r) - 1 + r^2 / 2) / r^4)` of `z = r^2` for `|r| <= pi/4`; errors 2^-57 and 2^-60.
+#[inline(always)]
+fn sin_cos_tails<const FMA: bool>(z: f64) -> (f64, f64) {
+    let s = estrin!(FMA, z;
+        -0.166_666_666_666_666_32, 0.008_333_333_333_322_413, -0.000_198_412_698_298_076_86,
+        2.755_731_369_188_298_3e-6, -2.505_075_811_061_794_6e-8, 1.589_679_542_027_411e-10);
+    let c = estrin!(FMA, z;
+        0.041_666_666_666_666_6, -0.001_388_888_888_887_412_5, 2.480_158_728_948_215_7e-5,
+        -2.755_731_435_232_489e-7, 2.087_572_327_209_438_7e-9, -1.135_964_774_166_605_5e-11);
+    (s, c)
+}
+
+/// Sine and cosine of `r + low`, where `|r| <= pi/4` and `low` is below its last place.
 #[inline(always)]
 fn sin_cos_small<const FMA: bool>(r: f64, low: f64) -> (f64, f64) {
     let z = r * r;
-    let s = polynomial!(FMA, z;
-        -0.166_666_666_666_666_32, 0.008_333_333_333_322_413, -0.000_198_412_698_298_076_86,
-        2.755_731_369_188_298_3e-6, -2.505_075_811_061_794_6e-8, 1.589_679_542_027_411e-10);
-    let c = polynomial!(FMA, z;
-        0.041_666_666_666_666_6, -0.001_388_888_888_887_412_5, 2.480_158_728_948_215_7e-5,
-        -2.755_731_435_232_489e-7, 2.087_572_327_209_438_7e-9, -1.135_964_774_166_605_5e-11);
+    let (s, c) = sin_cos_tails::<FMA>(z);
     let half = 0.5 * z;
     let sine = r + fma::<FMA, _>(r * z, s, fma::<FMA, _>(-half, low, low));
     // 1 - z/2 with what its rounding loses.
@@ -279,13 +326,25 @@ pub(super) fn tan<const FMA: bool>(x: f64) -> f64 {
     f64::from_bits((above / below).to_bits() ^ sign)
 }
 
+/// `tan` to a few ulp of f64 for `|x| <= TRIG_LIMIT`: for f32 results.
+#[inline(always)]
+pub(super) fn tan_for_f32<const FMA: bool>(x: f64) -> f64 {
+    let (r, _, n) = quarter_turns(x.abs());
+    let z = r * r;
+    let (s, c) = sin_cos_tails::<FMA>(z);
+    let (s, c) = (fma::<FMA, _>(r * z, s, r), 1.0 + fma::<FMA, _>(z * z, c, -0.5 * z));
+    let (above, below) = if n & 1 != 0 { (c, s) } else { (s, c) };
+    let sign = (x.to_bits() & (1 << 63)) ^ ((n & 1) << 63);
+    f64::from_bits((above / below).to_bits() ^ sign)
+}
+
 /// `e^(t^2) erfc(t)` for `t >= 0`: `(1 + 2t) erfcx(t)` is smooth in `w = (t - K) / (t + K)` all the way to infinity
 /// (M. M. Shepherd and J. G. Laframboise, Math. Comp. 36 (1981) 249); error 2^-53.
 #[inline(always)]
 pub(super) fn erfcx_positive<const FMA: bool>(t: f64) -> f64 {
     const K: f64 = 3.75;
     let w = 1.0 - 2.0 * K / (t + K);
-    let p = polynomial!(FMA, w;
+    let p = estrin!(FMA, w;
         1.237_512_630_837_827_7, -0.140_240_598_585_546_97, 0.003_585_415_485_464_774, 0.082_276_738_490_146_76,
         -0.108_803_930_141_765_84, 0.092_304_321_160_336_31, -0.058_693_398_589_310_68, 0.028_362_277_419_458_234,
         -0.009_746_579_561_252_086, 0.001_755_625_849_503_157_3, 0.000_293_713_684_324_294_4,
@@ -308,19 +367,20 @@ pub(super) fn square<const FMA: bool>(t: f64) -> (f64, f64) {
     }
 }
 
-/// `erfc(t)` for `t >= 0`.
+/// `erfc(t)` for `1 <= t <= 6`, to the precision of `erf(t)`: an absolute 2^-57.
 #[inline(always)]
-fn erfc_positive<const FMA: bool>(t: f64) -> f64 {
-    let t = at_most(t, 28.0);
-    let (high, low) = square::<FMA>(t);
-    exp_sum::<FMA>(-high, -low) * erfcx_positive::<FMA>(t)
+fn erfc_far<const FMA: bool>(t: f64) -> f64 {
+    const K: f64 = 3.0;
+    let w = 1.0 - 2.0 * K / (t + K);
+    let p = estrin!(FMA, w; 0.179_001_151_181_351_5, -0.326_233_560_046_000_8, 0.245_603_801_663_964_67, -0.150_115_936_311_605_72, 0.071_665_850_749_100_59, -0.024_392_322_367_066_607, 0.004_270_382_779_823_813, 0.000_713_271_941_392_285_7, -0.000_580_884_930_153_933_4, 7.667_157_490_626_327e-5, 0.000_103_163_388_179_348_3, 1.527_344_557_146_359_7e-5);
+    exp_normal::<FMA>(-t * t) * p
 }
 
 /// `erf(t)` for `|t| <= 1`; error 2^-54.8.
 #[inline(always)]
 fn erf_small<const FMA: bool>(t: f64) -> f64 {
     let z = t * t;
-    let p = polynomial!(FMA, z;
+    let p = estrin!(FMA, z;
         0.128_379_167_095_512_56, -0.376_126_389_031_835_2, 0.112_837_916_709_441_85, -0.026_866_170_643_111_53,
         0.005_223_977_606_118_88, -0.000_854_832_592_932_979, 0.000_120_552_935_772_728_78, -1.492_471_230_802_971_9e-5,
         1.644_713_163_568_048_4e-6, -1.620_631_419_630_994_6e-7, 1.371_098_210_848_245_1e-8, -7.779_471_406_957_415e-10);
@@ -330,16 +390,18 @@ fn erf_small<const FMA: bool>(t: f64) -> f64 {
 #[inline(always)]
 pub(super) fn erf<const FMA: bool>(x: f64) -> f64 {
     let t = x.abs();
-    let far = 1.0 - erfc_positive::<FMA>(t);
+    let far = 1.0 - erfc_far::<FMA>(at_most(t, 6.0));
     let result = if t < 1.0 { erf_small::<FMA>(t) } else { far };
     result.copysign(x)
 }
 
-/// `erfcx` for f64; overflows to `+inf` below about -26.6.
+/// `erfcx` for f64, relative error about 4e-16; overflows to `+inf` below about -26.6.
 #[inline(always)]
 pub(super) fn erfcx<const FMA: bool>(x: f64) -> f64 {
     let t = x.abs();
     let right = erfcx_positive::<FMA>(t);
+    // The polynomial rounds to just below.
+    let right = if t < 1e-17 { 1.0 } else { right };
     let (high, low) = square::<FMA>(at_most(t, 27.0));
     let left = 2.0 * exp_sum::<FMA>(high, low) - right;
     if x < 0.0 { left } else { right }
@@ -350,7 +412,7 @@ pub(super) fn erfcx<const FMA: bool>(x: f64) -> f64 {
 fn erfcx_positive_for_f32<const FMA: bool>(t: f64) -> f64 {
     const K: f64 = 2.0;
     let w = 1.0 - 2.0 * K / (t + K);
-    let p = polynomial!(FMA, w;
+    let p = estrin!(FMA, w;
         1.276_978_381_443_549_4, -0.092_763_822_474_541_6, -0.166_030_385_470_064_6, 0.164_051_125_391_425_88,
         -0.054_220_231_527_854_54, -0.008_032_331_101_744_396, 0.008_724_378_333_932_704, 0.001_263_238_589_533_311_4,
         -0.001_463_372_580_047_037_2, -0.000_434_293_575_588_666_56, 0.000_220_495_340_379_090_3,
@@ -363,7 +425,7 @@ fn erfcx_positive_for_f32<const FMA: bool>(t: f64) -> f64 {
 #[inline(always)]
 pub(super) fn erfc_for_f32<const FMA: bool>(x: f64) -> f64 {
     let t = at_most(x.abs(), 20.0);
-    let tail = exp::<FMA>(-t * t) * erfcx_positive_for_f32::<FMA>(t);
+    let tail = exp_for_f32::<FMA>(-t * t) * erfcx_positive_for_f32::<FMA>(t);
     if x < 0.0 { 2.0 - tail } else { tail }
 }
 
@@ -373,15 +435,20 @@ pub(super) fn erfcx_for_f32<const FMA: bool>(x: f64) -> f64 {
     let t = x.abs();
     let right = erfcx_positive_for_f32::<FMA>(t);
     let u = at_most(t, 20.0);
-    let left = 2.0 * exp::<FMA>(u * u) - right;
+    let left = 2.0 * exp_for_f32::<FMA>(u * u) - right;
     if x < 0.0 { left } else { right }
 }
 
-/// `log` of an argument that is not denormal, good to a few ulp of f64.
+/// `log` of an argument that is not denormal, with relative error 2^-43: for f32 results.
 #[inline(always)]
 pub(super) fn log_for_f32<const FMA: bool>(x: f64) -> f64 {
     let (e, f, _) = split::<false>(x);
-    log_domain(x, log_sum::<FMA>(e, f))
+    let s = f / (2.0 + f);
+    let z = s * s;
+    let p = estrin!(FMA, z;
+        0.666_666_666_758_931_7, 0.399_999_955_866_541_97, 0.285_721_132_530_291_13, 0.221_760_035_368_353_87,
+        0.195_870_052_533_032_58);
+    log_domain(x, fma::<FMA, _>(e, LN_2, fma::<FMA, _>(s * z, p, 2.0 * s)))
 }
 
 /// `asinh` with relative error 2^-42: for f32 results, as the next two.
@@ -420,7 +487,7 @@ pub(super) fn atan2_for_f32<const FMA: bool>(y: f64, x: f64) -> f64 {
     let ratio = if (ax == 0.0) & (ay == 0.0) { 0.0 } else { ratio };
     let ratio = if (ax == f64::INFINITY) & (ay == f64::INFINITY) { 1.0 } else { ratio };
     let z = ratio * ratio;
-    let p = polynomial!(FMA, z;
+    let p = estrin!(FMA, z;
         -0.333_333_322_353_359_6, 0.199_999_321_982_055_78, -0.142_842_508_775_923_42, 0.110_952_025_440_382_92,
         -0.089_887_924_856_819_04, 0.072_693_854_165_675_43, -0.054_704_508_121_529_05, 0.034_704_683_003_464_576,
         -0.016_471_475_584_189_404, 0.004_999_324_659_264_632, -0.000_711_306_217_931_226_8);
@@ -430,11 +497,11 @@ pub(super) fn atan2_for_f32<const FMA: bool>(y: f64, x: f64) -> f64 {
     angle.copysign(y)
 }
 
-/// `x^y` for arguments that are exact in f32, good to about 2^-45, with C's special values.
+/// `x^y` for arguments that are exact in f32, good to about 2^-36, with C's special values.
 #[inline(always)]
 pub(super) fn pow_for_f32<const FMA: bool>(x: f64, y: f64) -> f64 {
     let (ax, ay) = (x.abs(), y.abs());
-    let magnitude = exp::<FMA>(y * log_for_f32::<FMA>(ax));
+    let magnitude = exp_for_f32::<FMA>(y * log_for_f32::<FMA>(ax));
     // Above 2^52, which includes infinity, all floats are even integers.
     let whole = at_most(ay, TWO_52) + TWO_52;
     let integer = whole - TWO_52 == at_most(ay, TWO_52);

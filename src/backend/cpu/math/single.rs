@@ -88,9 +88,9 @@ unary! {
     /// The arc tangent.
     atan(v) = kernel32::atan::<FMA>(v);
     /// The hyperbolic sine.
-    sinh(v) = kernel64::sinh::<FMA>(f64::from(v)) as f32;
+    sinh(v) = kernel64::sinh_for_f32::<FMA>(f64::from(v)) as f32;
     /// The hyperbolic cosine.
-    cosh(v) = kernel64::cosh::<FMA>(f64::from(v)) as f32;
+    cosh(v) = kernel64::cosh_for_f32::<FMA>(f64::from(v)) as f32;
     /// The hyperbolic tangent.
     tanh(v) = kernel32::tanh::<FMA>(v);
     /// The inverse hyperbolic sine.
@@ -123,7 +123,7 @@ unary_within! {
     /// The cosine.
     cos(v) = kernel32::cos::<FMA>(v), beyond kernel32::trig_limit(FMA), libm::cosf;
     /// The tangent.
-    tan(v) = kernel64::tan::<FMA>(f64::from(v)) as f32, beyond kernel64::TRIG_LIMIT as f32, libm::tanf;
+    tan(v) = kernel64::tan_for_f32::<FMA>(f64::from(v)) as f32, beyond kernel64::TRIG_LIMIT as f32, libm::tanf;
 }
 
 binary! {
