@@ -126,7 +126,12 @@ pub(super) fn sigmoid<const FMA: bool>(x: f64) -> f64 {
 #[inline(always)]
 pub(super) fn tanh<const FMA: bool>(x: f64) -> f64 {
     let e = expm1::<FMA>(2.0 * at_most(x.abs(), 22.0));
-    (e / (e + 2.0)).copysign(x)
+    let sum = e + 2.0;
+    let quotient = e / sum;
+    // As in `sigmoid`; here 1 / sum is half of 1 less the quotient. For larger e it hardly matters.
+    let lost = if e < 2.0 { e - (sum - 2.0) } else { 0.0 };
+    let reciprocal = fma::<FMA, _>(-0.5, quotient, 0.5);
+    fma::<FMA, _>(-quotient, lost * reciprocal, quotient).copysign(x)
 }
 
 #[inline(always)]
@@ -283,17 +288,17 @@ fn sin_cos_tails<const FMA: bool>(z: f64) -> (f64, f64) {
     (s, c)
 }
 
-/// Sine and cosine of `r + low`, where `|r| <= pi/4` and `low` is below its last place.
+/// Sine and cosine of `r + low`, where `|r| <= pi/4` and `low` is below its last place; each as a large and a small part.
 #[inline(always)]
-fn sin_cos_small<const FMA: bool>(r: f64, low: f64) -> (f64, f64) {
+fn sin_cos_small<const FMA: bool>(r: f64, low: f64) -> ([f64; 2], [f64; 2]) {
     let z = r * r;
     let (s, c) = sin_cos_tails::<FMA>(z);
     let half = 0.5 * z;
-    let sine = r + fma::<FMA, _>(r * z, s, fma::<FMA, _>(-half, low, low));
+    let sine = [r, fma::<FMA, _>(r * z, s, fma::<FMA, _>(-half, low, low))];
     // 1 - z/2 with what its rounding loses.
     let leading = 1.0 - half;
-    let rest = fma::<FMA, _>(z * z, c, ((1.0 - leading) - half) - r * low);
-    (sine, leading + rest)
+    let cosine = [leading, fma::<FMA, _>(z * z, c, ((1.0 - leading) - half) - r * low)];
+    (sine, cosine)
 }
 
 /// Right for `|x| <= TRIG_LIMIT`.
@@ -301,7 +306,7 @@ fn sin_cos_small<const FMA: bool>(r: f64, low: f64) -> (f64, f64) {
 pub(super) fn sin<const FMA: bool>(x: f64) -> f64 {
     let (r, low, n) = quarter_turns(x.abs());
     let (s, c) = sin_cos_small::<FMA>(r, low);
-    let value = if n & 1 == 0 { s } else { c };
+    let value = if n & 1 == 0 { s[0] + s[1] } else { c[0] + c[1] };
     let sign = (x.to_bits() & (1 << 63)) ^ ((n & 2) << 62);
     f64::from_bits(value.to_bits() ^ sign)
 }
@@ -311,7 +316,7 @@ pub(super) fn sin<const FMA: bool>(x: f64) -> f64 {
 pub(super) fn cos<const FMA: bool>(x: f64) -> f64 {
     let (r, low, n) = quarter_turns(x.abs());
     let (s, c) = sin_cos_small::<FMA>(r, low);
-    let value = if n & 1 == 0 { c } else { s };
+    let value = if n & 1 == 0 { c[0] + c[1] } else { s[0] + s[1] };
     f64::from_bits(value.to_bits() ^ ((n.wrapping_add(1) & 2) << 62))
 }
 
@@ -321,9 +326,15 @@ pub(super) fn tan<const FMA: bool>(x: f64) -> f64 {
     let (r, low, n) = quarter_turns(x.abs());
     let (s, c) = sin_cos_small::<FMA>(r, low);
     let odd = n & 1 != 0;
-    let (above, below) = if odd { (c, s) } else { (s, c) };
+    let above = if odd { c } else { s };
+    let below = if odd { s } else { c };
+    let (numerator, denominator) = (above[0] + above[1], below[0] + below[1]);
+    let quotient = numerator / denominator;
+    // What the two sums lost would bring the error past 2 ulp.
+    let lost = ((above[0] - numerator) + above[1]) - quotient * ((below[0] - denominator) + below[1]);
+    let value = quotient + lost / denominator;
     let sign = (x.to_bits() & (1 << 63)) ^ ((n & 1) << 63);
-    f64::from_bits((above / below).to_bits() ^ sign)
+    f64::from_bits(value.to_bits() ^ sign)
 }
 
 /// `tan` to a few ulp of f64 for `|x| <= TRIG_LIMIT`: for f32 results.

@@ -127,7 +127,7 @@ fn polygamma_by_product(n: f64, x: f64) -> f64 {
     let mut k = 1.0;
     let end = zeta_start(s);
     while x + k <= end {
-        let term = libm::pow(1.0 + k / x, -s);
+        let term = 1.0 / power(1.0 + k / x, s);
         sum += term;
         if term < f64::EPSILON * 0.01 * sum {
             break;
@@ -136,7 +136,7 @@ fn polygamma_by_product(n: f64, x: f64) -> f64 {
     }
     if x + k > end {
         let a = x + k;
-        sum += libm::pow(1.0 + k / x, -s) * zeta_remainder(s, a);
+        sum += zeta_remainder(s, a) / power(1.0 + k / x, s);
     }
     let mut product = sum / x;
     let mut i = 1.0;
@@ -166,6 +166,24 @@ const EULER_MACLAURIN: [f64; 12] = [
 /// From where on the Euler-Maclaurin series for `sum k^-s` converges to the last bit.
 fn zeta_start(s: f64) -> f64 {
     10.0 + s
+}
+
+/// `a^s`; by repeated squaring, an order of magnitude faster, where that loses no more than a few ulp.
+fn power(a: f64, s: f64) -> f64 {
+    if s != s.floor() || s > 16.0 {
+        return libm::pow(a, s);
+    }
+    let mut square = a;
+    let mut left = s as u32;
+    let mut product = 1.0;
+    while left > 0 {
+        if left & 1 == 1 {
+            product *= square;
+        }
+        square *= square;
+        left >>= 1;
+    }
+    product
 }
 
 /// `a^s * sum over k >= 0 of (a + k)^-s`, for `a >= zeta_start(s)`.
@@ -210,14 +228,14 @@ fn zeta_from(s: f64, q: f64) -> f64 {
     let mut a = q;
     let end = zeta_start(s);
     while a < end {
-        let term = libm::pow(a, -s);
+        let term = 1.0 / power(a, s);
         sum += term;
         if a > 0.0 && term <= f64::EPSILON * 0.01 * sum {
             return sum;
         }
         a += 1.0;
     }
-    sum + libm::pow(a, -s) * zeta_remainder(s, a)
+    sum + zeta_remainder(s, a) / power(a, s)
 }
 
 fn zeta_negative(s: f64, q: f64) -> f64 {
