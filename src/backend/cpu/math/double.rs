@@ -1,10 +1,10 @@
 //! Functions over blocks of f64. What lives here: the loops, and which elements leave the vector path. What must not: the
-//! numerics (`kernel64`, `special`, `libm`).
+//! numerics (`kernel64`, `power`, `special`, `libm`).
 //!
 //! At most 2 ulp (the gamma, zeta and inverse error functions: about 1e-14) over the whole range, denormals, zeros,
 //! infinities and NaN included; the sign of zero is kept.
 
-use super::{kernel64, special};
+use super::{kernel64, power, special};
 
 /// Defines block functions of one argument from the formula of one element.
 macro_rules! unary {
@@ -128,7 +128,7 @@ unary_within! {
 
 binary! {
     /// `x^y` with C's special values: 1 for `y = 0` or `x = 1` whatever the other, NaN for a negative `x` and a fraction `y`.
-    pow(v, w) = libm::pow(v, w);
+    pow(v, w) = power::pow::<FMA>(v, w);
     /// The angle of the point `(y, x)`, first argument the ordinate, with its quadrant and the signs of zeros.
     atan2(v, w) = libm::atan2(v, w);
     /// `sqrt(x^2 + y^2)` without overflow; infinite if either is.

@@ -11,11 +11,11 @@ use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, LN_2, LOG2_E, PI};
 /// 1.5 * 2^52: adding it rounds to an integer (ties to even) and leaves that integer in the low bits.
 const TO_INTEGER: f64 = 6_755_399_441_055_744.0;
 /// 2^52: or-ing an integer below it into its bits gives 2^52 plus that integer.
-const TWO_52: f64 = 4_503_599_627_370_496.0;
+pub(super) const TWO_52: f64 = 4_503_599_627_370_496.0;
 
 /// log 2 in 41 + 53 bits.
-const LN_2_HIGH: f64 = f64::from_bits(0x3fe6_2e42_fefa_4000);
-const LN_2_LOW: f64 = -1.723_944_452_561_483_5e-13;
+pub(super) const LN_2_HIGH: f64 = f64::from_bits(0x3fe6_2e42_fefa_4000);
+pub(super) const LN_2_LOW: f64 = -1.723_944_452_561_483_5e-13;
 
 /// The nearest integer to `x`, as a float and (modulo 2^51) in the low bits; `|x| < 2^51`.
 #[inline(always)]
@@ -172,7 +172,7 @@ pub(super) fn cosh<const FMA: bool>(x: f64) -> f64 {
 /// A positive finite `x` as `2^e * (1 + f)` with `sqrt(1/2) <= 1 + f < sqrt(2)`: `(e, f, 2^-e)`.
 /// The power is right for `-1022 <= e <= 1022` and normal `x` only.
 #[inline(always)]
-fn split<const DENORMALS: bool>(x: f64) -> (f64, f64, f64) {
+pub(super) fn split<const DENORMALS: bool>(x: f64) -> (f64, f64, f64) {
     const SQRT_HALF: u64 = 0x3fe6_a09e_667f_3bcd;
     const ONE: u64 = 0x3ff0_0000_0000_0000;
     const MANTISSA: u64 = 0x000f_ffff_ffff_ffff;
@@ -208,7 +208,7 @@ fn log_sum<const FMA: bool>(e: f64, f: f64) -> f64 {
 
 /// The logarithm of an argument for which the formula, whose value is `result`, may not hold.
 #[inline(always)]
-fn log_domain(x: f64, result: f64) -> f64 {
+pub(super) fn log_domain(x: f64, result: f64) -> f64 {
     let low = if x == 0.0 { f64::NEG_INFINITY } else { f64::NAN };
     // Infinity and NaN are their own logarithms.
     let high = if x < f64::INFINITY { result } else { x };
@@ -366,6 +366,12 @@ pub(super) fn erfcx_positive<const FMA: bool>(t: f64) -> f64 {
     p / (1.0 + 2.0 * t)
 }
 
+/// The first 26 bits of `x`: products of two such are exact.
+#[inline(always)]
+pub(super) fn leading_bits(x: f64) -> f64 {
+    f64::from_bits(x.to_bits() & 0xffff_ffff_f800_0000)
+}
+
 /// `t^2` as a sum of two, to twice the precision of f64.
 #[inline(always)]
 pub(super) fn square<const FMA: bool>(t: f64) -> (f64, f64) {
@@ -373,7 +379,7 @@ pub(super) fn square<const FMA: bool>(t: f64) -> (f64, f64) {
         let high = t * t;
         (high, t.mul_add(t, -high))
     } else {
-        let short = f64::from_bits(t.to_bits() & 0xffff_ffff_f800_0000);
+        let short = leading_bits(t);
         (short * short, (t - short) * (t + short))
     }
 }
@@ -506,23 +512,6 @@ pub(super) fn atan2_for_f32<const FMA: bool>(y: f64, x: f64) -> f64 {
     let angle = if steep { FRAC_PI_2 - angle } else { angle };
     let angle = if x.is_sign_negative() { PI - angle } else { angle };
     angle.copysign(y)
-}
-
-/// `x^y` for arguments that are exact in f32, good to about 2^-36, with C's special values.
-#[inline(always)]
-pub(super) fn pow_for_f32<const FMA: bool>(x: f64, y: f64) -> f64 {
-    let (ax, ay) = (x.abs(), y.abs());
-    let magnitude = exp_for_f32::<FMA>(y * log_for_f32::<FMA>(ax));
-    // Above 2^52, which includes infinity, all floats are even integers.
-    let whole = at_most(ay, TWO_52) + TWO_52;
-    let integer = whole - TWO_52 == at_most(ay, TWO_52);
-    let odd = if integer { whole.to_bits() << 63 } else { 0 };
-    let signed = f64::from_bits(magnitude.to_bits() ^ (odd & x.to_bits()));
-    // `&` and `|` rather than `&&` and `||` throughout: no branches.
-    let complex = !integer & (x < 0.0) & (ax < f64::INFINITY);
-    let value = if complex { f64::NAN } else { signed };
-    let one = (x == 1.0) | (y == 0.0) | ((x == -1.0) & (ay == f64::INFINITY));
-    if one { 1.0 } else { value }
 }
 
 /// `fmod(x, y)` for `|x / y| < 2^51`, finite `y != 0`. Exact with FMA; without, if `x`, `y` and the quotient have at

@@ -22,6 +22,7 @@ pub mod double;
 pub mod half;
 mod kernel32;
 mod kernel64;
+mod power;
 pub mod single;
 mod special;
 #[cfg(test)]

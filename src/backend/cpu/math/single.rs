@@ -1,9 +1,9 @@
 //! Functions over blocks of f32. What lives here: the loops, and which elements leave the vector path. What must not: the
-//! numerics (`kernel32`, `kernel64`, `special`).
+//! numerics (`kernel32`, `kernel64`, `power`, `special`).
 //!
 //! At most 2 ulp over the whole range, denormals, zeros, infinities and NaN included; the sign of zero is kept.
 
-use super::{kernel32, kernel64, special};
+use super::{kernel32, kernel64, power, special};
 use std::f64::consts::{LOG2_E, LOG10_E};
 
 /// Defines block functions of one argument from the formula of one element.
@@ -128,7 +128,7 @@ unary_within! {
 
 binary! {
     /// `x^y` with C's special values: 1 for `y = 0` or `x = 1` whatever the other, NaN for a negative `x` and a fraction `y`.
-    pow(v, w) = kernel64::pow_for_f32::<FMA>(f64::from(v), f64::from(w)) as f32;
+    pow(v, w) = power::pow_for_f32::<FMA>(f64::from(v), f64::from(w)) as f32;
     /// The angle of the point `(y, x)`, first argument the ordinate, with its quadrant and the signs of zeros.
     atan2(v, w) = kernel64::atan2_for_f32::<FMA>(f64::from(v), f64::from(w)) as f32;
     /// `sqrt(x^2 + y^2)` without overflow; infinite if either is.

@@ -171,6 +171,24 @@ fn binary_functions_of_f32_are_within_an_ulp() {
 }
 
 #[test]
+fn power_of_f64_is_within_its_bound_of_libm() {
+    // Bases of all sizes; exponents that keep the result in range.
+    let (base, share) = pairs(100_000);
+    let base: Vec<f64> = base.into_iter().map(|x| f64::from(x.abs()).powi(7)).collect();
+    let exponent: Vec<f64> = base.iter().zip(share).map(|(&x, y)| f64::from(y % 1.0) * 700.0 / x.ln()).collect();
+    let function = variants!(double::pow(x, y: f64));
+    let mut out = vec![0.0; base.len()];
+    for (variant, f) in function.each() {
+        f(&base, &exponent, &mut out);
+        for ((&x, &y), &got) in base.iter().zip(&exponent).zip(&out) {
+            // Both are off by about 1 ulp at most.
+            let error = ulps64(got, libm::pow(x, y));
+            assert!(error <= 2.0, "{variant}: {x:e}^{y:e} is {got:e}, {error} ulp");
+        }
+    }
+}
+
+#[test]
 fn fmod_is_exact() {
     let (x, y) = pairs(200_000);
     let function = variants!(single::fmod(x, y: f32));
