@@ -2,7 +2,7 @@
 //! loops, relative error about 1e-14 away from the zeros of each function, PyTorch's values at poles. What must not:
 //! anything hot enough to be worth vector code (`kernel64`).
 
-use super::{fma, horner};
+use super::{fma, horner, power};
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 /// `log |gamma(x)|`; `+inf` at the poles and at both infinities.
@@ -127,7 +127,7 @@ fn polygamma_by_product(n: f64, x: f64) -> f64 {
     let mut k = 1.0;
     let end = zeta_start(s);
     while x + k <= end {
-        let term = 1.0 / power(1.0 + k / x, s);
+        let term = 1.0 / raise(1.0 + k / x, s);
         sum += term;
         if term < f64::EPSILON * 0.01 * sum {
             break;
@@ -136,7 +136,7 @@ fn polygamma_by_product(n: f64, x: f64) -> f64 {
     }
     if x + k > end {
         let a = x + k;
-        sum += zeta_remainder(s, a) / power(1.0 + k / x, s);
+        sum += zeta_remainder(s, a) / raise(1.0 + k / x, s);
     }
     let mut product = sum / x;
     let mut i = 1.0;
@@ -169,9 +169,9 @@ fn zeta_start(s: f64) -> f64 {
 }
 
 /// `a^s`; by repeated squaring, an order of magnitude faster, where that loses no more than a few ulp.
-fn power(a: f64, s: f64) -> f64 {
+fn raise(a: f64, s: f64) -> f64 {
     if s != s.floor() || s > 16.0 {
-        return libm::pow(a, s);
+        return power::pow::<false>(a, s);
     }
     let mut square = a;
     let mut left = s as u32;
@@ -228,14 +228,14 @@ fn zeta_from(s: f64, q: f64) -> f64 {
     let mut a = q;
     let end = zeta_start(s);
     while a < end {
-        let term = 1.0 / power(a, s);
+        let term = 1.0 / raise(a, s);
         sum += term;
         if a > 0.0 && term <= f64::EPSILON * 0.01 * sum {
             return sum;
         }
         a += 1.0;
     }
-    sum + zeta_remainder(s, a) / power(a, s)
+    sum + zeta_remainder(s, a) / raise(a, s)
 }
 
 fn zeta_negative(s: f64, q: f64) -> f64 {
