@@ -1,17 +1,13 @@
 //! Which path a product takes, and how it is cut into blocks that fit the caches. Everything that is summed is summed in
 //! `kernel`; this file only decides what is next to what.
 
-use super::kernel::{self, Tile};
-use super::number::{Element, KC, LANES, MC, Number};
+use super::kernel::Tile;
+use super::number::{DOT_LANES, DOT_RESULTS, Element, KC, MC, Number, VECTOR_LANES};
 use super::scratch::Scratch;
-use super::{View, ViewMut, pack};
+use super::{View, ViewMut, pack, small, vector};
 
 /// Rows of the result that are kept as accumulators before they are narrowed to a type of fewer digits.
 const NARROW_ROWS: usize = 4 * MC;
-/// Columns of a row product that are kept as accumulators: 8 KiB of f32 stay in the first-level cache.
-const ROW_COLUMNS: usize = 2048;
-/// Length of the parts of a dot product, a multiple of `LANES`.
-const DOT_PART: usize = 2048;
 /// Up to this many rows, copying the right operand costs more than reading it in place.
 const DIRECT_ROWS: usize = 48;
 /// Bytes between the first and the last column of a block of the left operand up to which it is read in place.
@@ -22,13 +18,22 @@ const DIRECT_SPAN: usize = 16 << 10;
 pub(super) enum Order {
     /// Chains of `KC` multiply-adds, added in order.
     Chains,
-    /// `LANES` interleaved sums: for results so few that one chain each would leave the processor waiting.
-    Lanes,
+    /// For a matrix times a vector: every `VECTOR_LANES` chains take turns, are folded, and the folded sums added in order.
+    Vector,
+    /// For results so few that the processor would wait for the chains: `DOT_LANES` chains take turns to the end.
+    Dot,
 }
 
 impl Order {
+    #[inline]
     pub(super) fn of(m: usize, k: usize, n: usize) -> Order {
-        if m.saturating_mul(n) <= 4 && k >= 2 * LANES { Order::Lanes } else { Order::Chains }
+        if m.saturating_mul(n) <= DOT_RESULTS && k >= 2 * DOT_LANES {
+            Order::Dot
+        } else if (m == 1 || n == 1) && k >= 4 * VECTOR_LANES {
+            Order::Vector
+        } else {
+            Order::Chains
+        }
     }
 }
 
@@ -57,23 +62,28 @@ pub(super) unsafe fn product<E: Element, const FMA: bool>(
             }
             return true;
         }
-        if order == Order::Lanes {
-            return dots::<E, FMA>((m, k, n), a, b, c, add, cancel);
+        if order == Order::Dot {
+            return vector::dots::<E, FMA>((m, k, n), a, b, c, add, cancel);
+        }
+        if order == Order::Chains && n <= small::COLUMNS && k <= small::DEPTH && m <= small::ROWS {
+            small::small::<E, FMA>((m, k, n), a, b, c, add);
+            return true;
         }
         // Either orientation sums the same products in the same order. Vectors run along the columns of `c`: prefer those
         // to be many, then contiguous.
         let turn = if m == 1 || n == 1 {
             n == 1 && m != 1
-        } else if n <= 4 && m >= 16 {
+        } else if n <= 16 && m >= 4 * n {
             a.row_stride == 1 || n <= 2
         } else {
             c.row_stride == 1 && c.col_stride != 1
         };
         let (m, n, a, b, c) = if turn { (n, m, b.turned(), a.turned(), c.turned()) } else { (m, n, a, b, c) };
-        if m == 1 && b.col_stride == 1 && n >= E::Acc::NR {
-            row::<E, FMA>((k, n), a, b, c, add, cancel)
-        } else {
-            blocks::<E, FMA>((m, k, n), a, b, c, add, cancel)
+        match order {
+            Order::Vector if b.col_stride == 1 => vector::row::<E, FMA, VECTOR_LANES>((k, n), a, b, c, add, cancel),
+            Order::Vector => vector::columns::<E, FMA>((k, n), a, b, c, add, cancel),
+            _ if m == 1 && b.col_stride == 1 => vector::row::<E, FMA, 1>((k, n), a, b, c, add, cancel),
+            _ => blocks::<E, FMA>((m, k, n), a, b, c, add, cancel),
         }
     }
 }
@@ -85,121 +95,6 @@ unsafe fn zero<E: Element>(m: usize, n: usize, c: ViewMut<E>) {
             unsafe { *c.at(i, j) = E::narrow(E::Acc::ZERO) };
         }
     }
-}
-
-/// The path of [`Order::Lanes`].
-unsafe fn dots<E: Element, const FMA: bool>(
-    (m, k, n): (usize, usize, usize),
-    a: View<E>,
-    b: View<E>,
-    c: ViewMut<E>,
-    add: bool,
-    cancel: &dyn Fn() -> bool,
-) -> bool {
-    let b = b.turned();
-    let mut lanes = [[E::Acc::ZERO; LANES]; 4];
-    let direct = |view: &View<E>| E::SAME && view.col_stride == 1;
-    let part = k.min(DOT_PART);
-    let copied = |view: &View<E>, rows: usize| if direct(view) { 0 } else { rows * part };
-    let mut scratch = Scratch::<E::Acc>::take(copied(&a, m) + copied(&b, n));
-    let (a_copy, b_copy) = (scratch.ptr(), scratch.ptr().wrapping_add(copied(&a, m)));
-    for start in (0..k).step_by(DOT_PART) {
-        let len = (k - start).min(DOT_PART);
-        if start != 0 && cancel() {
-            return false;
-        }
-        // Row `i` of a view from `start` on, as a run.
-        // SAFETY (of the calls): `i` is below the view's rows, `start + len <= k`, and the copies hold `part` elements a row.
-        let run = |view: &View<E>, i: usize, copy: *mut E::Acc| unsafe {
-            if direct(view) {
-                view.at(i, start).cast::<E::Acc>()
-            } else {
-                let copy = copy.add(i * part);
-                pack::run::<E, FMA>(view.at(i, start), view.col_stride, copy, len);
-                copy.cast_const()
-            }
-        };
-        let mut columns = [std::ptr::null(); 4];
-        for (j, column) in columns.iter_mut().enumerate().take(n) {
-            *column = run(&b, j, b_copy);
-        }
-        for i in 0..m {
-            let row = run(&a, i, a_copy);
-            for (j, &column) in columns.iter().enumerate().take(n) {
-                // SAFETY: both runs hold `len` elements.
-                unsafe { kernel::dot::<E::Acc, FMA>(len, row, column, &mut lanes[i * n + j]) };
-            }
-        }
-    }
-    for i in 0..m {
-        for j in 0..n {
-            let sum = kernel::fold(lanes[i * n + j]);
-            // SAFETY: `i < m` and `j < n`.
-            unsafe {
-                let c = c.at(i, j);
-                *c = E::narrow(if add { (*c).widen().add(sum) } else { sum });
-            }
-        }
-    }
-    true
-}
-
-/// One row times a matrix whose rows are contiguous: streams the matrix once, in the order of memory.
-unsafe fn row<E: Element, const FMA: bool>(
-    (k, n): (usize, usize),
-    x: View<E>,
-    b: View<E>,
-    c: ViewMut<E>,
-    add: bool,
-    cancel: &dyn Fn() -> bool,
-) -> bool {
-    /// Rows of `b` that are widened at once.
-    const ROWS: usize = 8;
-    let part = n.min(ROW_COLUMNS);
-    let widened = if E::SAME { 0 } else { KC + ROWS * part };
-    let mut scratch = Scratch::<E::Acc>::take(2 * part + widened);
-    let sums = scratch.ptr();
-    // SAFETY: the four regions of the scratch lie one behind the other; rows stay below `k` and columns below `n`.
-    unsafe {
-        let (chain, x_copy) = (sums.add(part), sums.add(2 * part));
-        let b_copy = x_copy.add(if E::SAME { 0 } else { KC });
-        for j0 in (0..n).step_by(ROW_COLUMNS) {
-            let nc = (n - j0).min(ROW_COLUMNS);
-            for p0 in (0..k).step_by(KC) {
-                let kc = (k - p0).min(KC);
-                if (p0 | j0) != 0 && cancel() {
-                    return false;
-                }
-                // The first link of the chain is the sum itself; later ones are summed apart and then added.
-                let link = if p0 == 0 { sums } else { chain };
-                for j in 0..nc {
-                    *link.add(j) = E::Acc::ZERO;
-                }
-                let link = std::slice::from_raw_parts_mut(link, nc);
-                if E::SAME {
-                    let (x, b) = (x.skip(0, p0), b.skip(p0, j0));
-                    let (x_ptr, b_ptr) = (x.ptr.cast::<E::Acc>(), b.ptr.cast::<E::Acc>());
-                    kernel::row_update::<E::Acc, FMA>(kc, x_ptr, x.col_stride, b_ptr, b.row_stride, link);
-                } else {
-                    pack::run::<E, FMA>(x.at(0, p0), x.col_stride, x_copy, kc);
-                    for p in (0..kc).step_by(ROWS) {
-                        let rows = (kc - p).min(ROWS);
-                        for i in 0..rows {
-                            pack::run::<E, FMA>(b.at(p0 + p + i, j0), 1, b_copy.add(i * nc), nc);
-                        }
-                        kernel::row_update::<E::Acc, FMA>(rows, x_copy.add(p), 1, b_copy, nc as isize, link);
-                    }
-                }
-                if p0 != 0 {
-                    for (j, &link) in link.iter().enumerate() {
-                        *sums.add(j) = (*sums.add(j)).add(link);
-                    }
-                }
-            }
-            pack::narrow::<E, FMA>(sums, c.at(0, j0), c.col_stride, nc, add);
-        }
-    }
-    true
 }
 
 /// The general path: blocks of the right operand are copied as panels as wide as the register tile, blocks of the left

@@ -2,7 +2,7 @@
 //! written so that LLVM keeps its arrays in vector registers, and compiled twice on x86-64. No blocking, no packing and no
 //! choice of path here.
 
-use super::number::{LANES, Number};
+use super::number::Number;
 
 /// Whether the build of the kernels that fuses multiply and add may run here: AVX2, FMA and F16C on x86-64; always on AArch64.
 #[inline]
@@ -106,12 +106,53 @@ unsafe fn tile_body<T: Number, const FMA: bool, const MR: usize, const NR: usize
             }
             for (i, row) in spilled.iter().enumerate().take(t.rows) {
                 let c = t.c.offset(i as isize * t.c_row);
-                for (j, &sum) in row.iter().enumerate().take(t.cols) {
-                    let c = c.offset(j as isize * t.c_col);
-                    *c = if t.add { (*c).add(sum) } else { sum };
+                if t.c_col == 1 {
+                    store_short(row.as_ptr(), c, t.cols, t.add);
+                } else {
+                    for (j, &sum) in row.iter().enumerate().take(t.cols) {
+                        let c = c.offset(j as isize * t.c_col);
+                        *c = if t.add { (*c).add(sum) } else { sum };
+                    }
                 }
             }
         }
+    }
+}
+
+/// `dst[..n] (+)= src[..n]` for `n < 64`, in runs of powers of two: no loop, and no call of `memcpy`.
+///
+/// # Safety
+/// `src[..n]` is readable and `dst[..n]` writable, apart from it, and readable if `add`.
+#[inline(always)]
+pub(super) unsafe fn store_short<T: Number>(src: *const T, dst: *mut T, n: usize, add: bool) {
+    debug_assert!(n < 64);
+    let mut done = 0;
+    // SAFETY: the runs of the set bits of `n` sum to `n`.
+    unsafe {
+        store_run::<T, 32>(src, dst, n, &mut done, add);
+        store_run::<T, 16>(src, dst, n, &mut done, add);
+        store_run::<T, 8>(src, dst, n, &mut done, add);
+        store_run::<T, 4>(src, dst, n, &mut done, add);
+        store_run::<T, 2>(src, dst, n, &mut done, add);
+        store_run::<T, 1>(src, dst, n, &mut done, add);
+    }
+}
+
+#[inline(always)]
+unsafe fn store_run<T: Number, const W: usize>(src: *const T, dst: *mut T, n: usize, done: &mut usize, add: bool) {
+    if n & W != 0 {
+        // SAFETY: the caller's promise: `done + W <= n`.
+        unsafe {
+            let new = *src.add(*done).cast::<[T; W]>();
+            let dst = dst.add(*done).cast::<[T; W]>();
+            *dst = if add {
+                let old = *dst;
+                std::array::from_fn(|i| old[i].add(new[i]))
+            } else {
+                new
+            };
+        }
+        *done += W;
     }
 }
 
@@ -194,52 +235,75 @@ unsafe fn row_update_body<T: Number, const FMA: bool>(
     }
 }
 
-/// `lanes[i % LANES] += a[i] * b[i]` for `i < n` in order.
+/// `lanes[r][i % L] += x[i] * rows[r][i]` for `i < n` in order.
 ///
 /// # Safety
-/// `a[..n]` and `b[..n]` are readable, and the processor has what `FMA` says.
+/// `x[..n]` and all `rows[r][..n]` are readable, and the processor has what `FMA` says.
 #[inline(always)]
-pub(super) unsafe fn dot<T: Number, const FMA: bool>(n: usize, a: *const T, b: *const T, lanes: &mut [T; LANES]) {
+pub(super) unsafe fn dots<T: Number, const FMA: bool, const R: usize, const L: usize>(
+    n: usize,
+    x: *const T,
+    rows: &[*const T; R],
+    lanes: &mut [[T; L]; R],
+) {
     #[cfg(target_arch = "x86_64")]
     if FMA {
         // SAFETY: the caller's promise.
-        return unsafe { dot_avx2(n, a, b, lanes) };
+        return unsafe { dots_avx2(n, x, rows, lanes) };
     }
     // SAFETY: the caller's promise.
-    unsafe { dot_body::<T, FMA>(n, a, b, lanes) }
+    unsafe { dots_body::<T, FMA, R, L>(n, x, rows, lanes) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn dot_avx2<T: Number>(n: usize, a: *const T, b: *const T, lanes: &mut [T; LANES]) {
+unsafe fn dots_avx2<T: Number, const R: usize, const L: usize>(
+    n: usize,
+    x: *const T,
+    rows: &[*const T; R],
+    lanes: &mut [[T; L]; R],
+) {
     // SAFETY: the caller's promise.
-    unsafe { dot_body::<T, true>(n, a, b, lanes) }
+    unsafe { dots_body::<T, true, R, L>(n, x, rows, lanes) }
 }
 
 #[inline(always)]
-unsafe fn dot_body<T: Number, const FMA: bool>(n: usize, a: *const T, b: *const T, lanes: &mut [T; LANES]) {
+unsafe fn dots_body<T: Number, const FMA: bool, const R: usize, const L: usize>(
+    n: usize,
+    x: *const T,
+    rows: &[*const T; R],
+    lanes: &mut [[T; L]; R],
+) {
+    let rows = *rows;
     let mut sums = *lanes;
-    let whole = n / LANES * LANES;
+    let whole = n / L * L;
     let mut i = 0;
     while i < whole {
-        // SAFETY: `i + LANES <= n`.
-        let (a, b) = unsafe { (*a.add(i).cast::<[T; LANES]>(), *b.add(i).cast::<[T; LANES]>()) };
-        for l in 0..LANES {
-            sums[l] = sums[l].mul_add::<FMA>(a[l], b[l]);
+        // SAFETY: `i + L <= n`.
+        unsafe {
+            let x = *x.add(i).cast::<[T; L]>();
+            for r in 0..R {
+                let row = *rows[r].add(i).cast::<[T; L]>();
+                for l in 0..L {
+                    sums[r][l] = sums[r][l].mul_add::<FMA>(x[l], row[l]);
+                }
+            }
         }
-        i += LANES;
+        i += L;
     }
     *lanes = sums;
-    for (l, sum) in lanes.iter_mut().enumerate().take(n - whole) {
-        // SAFETY: `whole + l < n`.
-        *sum = unsafe { sum.mul_add::<FMA>(*a.add(whole + l), *b.add(whole + l)) };
+    for (lanes, row) in lanes.iter_mut().zip(rows) {
+        for (l, sum) in lanes.iter_mut().enumerate().take(n - whole) {
+            // SAFETY: `whole + l < n`.
+            *sum = unsafe { sum.mul_add::<FMA>(*x.add(whole + l), *row.add(whole + l)) };
+        }
     }
 }
 
-/// The sum of the lanes, halves added to halves.
-#[inline]
-pub(super) fn fold<T: Number>(mut lanes: [T; LANES]) -> T {
-    let mut width = LANES / 2;
+/// The sum of the lanes, a power of two of them: the upper half is added to the lower until one is left.
+#[inline(always)]
+pub(super) fn fold<T: Number, const L: usize>(mut lanes: [T; L]) -> T {
+    let mut width = L / 2;
     while width > 0 {
         for i in 0..width {
             lanes[i] = lanes[i].add(lanes[i + width]);

@@ -10,8 +10,12 @@ pub(super) const MC: usize = 96;
 /// Length of one link of the summation chain: products `256 i .. 256 (i + 1)` are summed on their own, then added to the
 /// result. It fixes the rounding of every product; changing it changes results in the last bits.
 pub(super) const KC: usize = 256;
-/// Partial sums that a dot product keeps.
-pub(super) const LANES: usize = 32;
+/// Interleaved chains of a matrix-vector product: one AVX2 register of f32.
+pub(super) const VECTOR_LANES: usize = 8;
+/// Interleaved chains of a dot product: enough to hide the latency of a multiply-add.
+pub(super) const DOT_LANES: usize = 32;
+/// Up to this many results are computed as dot products.
+pub(super) const DOT_RESULTS: usize = 4;
 
 /// A type that products accumulate in.
 pub(super) trait Number: Copy + 'static {
@@ -73,8 +77,14 @@ macro_rules! number {
         }
     };
     (int $type:ty, $nr:literal) => {
-        number!($type, $nr, 0, |c, a, b| c.wrapping_add(a.wrapping_mul(b)), c.wrapping_add(a.wrapping_mul(b)), a
-            .wrapping_add(b));
+        number!(
+            $type,
+            $nr,
+            0,
+            |c, a, b| c.wrapping_add(a.wrapping_mul(b)),
+            c.wrapping_add(a.wrapping_mul(b)),
+            a.wrapping_add(b)
+        );
     };
 }
 
@@ -136,6 +146,19 @@ macro_rules! element {
             #[inline(always)]
             fn narrow(sum: $type) -> $type {
                 sum
+            }
+            #[inline(always)]
+            unsafe fn widen_run<const FMA: bool>(src: *const $type, stride: isize, dst: *mut $type, n: usize) {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    if stride == 1 {
+                        std::ptr::copy_nonoverlapping(src, dst, n);
+                    } else {
+                        for i in 0..n {
+                            *dst.add(i) = *src.offset(i as isize * stride);
+                        }
+                    }
+                }
             }
         }
     )* };

@@ -1,7 +1,8 @@
 //! Copies of parts of the operands in the layout that the register tile reads fastest, widened on the way. No arithmetic.
 
-use super::number::{Element, KC, Number};
 use super::View;
+use super::kernel::store_short;
+use super::number::{Element, KC, Number};
 
 /// Copies `b[..kc, ..cols]` to `panel[p * width + j]`, with zeros in the columns from `cols` to `width`.
 ///
@@ -66,6 +67,10 @@ unsafe fn panel_body<E: Element, const FMA: bool>(
             // The length is a constant here, so each row is a few vector moves.
             for p in 0..kc {
                 E::widen_run::<FMA>(b.at(p, 0), 1, panel.add(p * E::Acc::NR), E::Acc::NR);
+            }
+        } else if E::SAME && b.col_stride == 1 && cols < width {
+            for p in 0..kc {
+                store_short(b.at(p, 0).cast::<E::Acc>(), panel.add(p * width), cols, false);
             }
         } else {
             for p in 0..kc {

@@ -102,7 +102,13 @@ struct Matrix<T> {
 
 impl<T: Copy> Matrix<T> {
     /// A matrix of that layout; `fill` stands wherever no element lies.
-    fn new(rows: usize, columns: usize, layout: Layout, fill: T, mut value: impl FnMut(usize, usize) -> T) -> Matrix<T> {
+    fn new(
+        rows: usize,
+        columns: usize,
+        layout: Layout,
+        fill: T,
+        mut value: impl FnMut(usize, usize) -> T,
+    ) -> Matrix<T> {
         let (r, c) = (rows as isize, columns as isize);
         let (start, row_stride, col_stride) = match layout {
             Rows => (0, c, 1),
@@ -193,7 +199,7 @@ fn check<T: Sample>((m, k, n): (usize, usize, usize), layouts: (Layout, Layout, 
 }
 
 /// Shapes on both sides of every border: register tiles and their halves, blocks, the paths for rows, dots and skinny matrices.
-const SHAPES: [(usize, usize, usize); 34] = [
+const SHAPES: [(usize, usize, usize); 37] = [
     (0, 3, 4),
     (3, 0, 4),
     (3, 4, 0),
@@ -216,6 +222,9 @@ const SHAPES: [(usize, usize, usize); 34] = [
     (1, 20, 40),
     (1, 300, 70),
     (1, 9, 2500),
+    (1, 2100, 40),
+    (1, 50, 600),
+    (33, 4200, 1),
     (40, 20, 1),
     (300, 270, 1),
     (70, 1, 90),
@@ -265,21 +274,19 @@ per_dtype! {
 
 /// The order of summation that the module promises, spelled out.
 fn chain<T: number::Number>(products: &[(T, T)], order: Order) -> T {
-    let step = |sum: T, &(a, b): &(T, T)| {
-        if kernel::has_fma() { sum.mul_add::<true>(a, b) } else { sum.mul_add::<false>(a, b) }
-    };
+    fn interleaved<T: number::Number, const L: usize>(products: &[(T, T)]) -> T {
+        let mut lanes = [T::ZERO; L];
+        for (i, &(a, b)) in products.iter().enumerate() {
+            let lane = &mut lanes[i % L];
+            *lane = if kernel::has_fma() { lane.mul_add::<true>(a, b) } else { lane.mul_add::<false>(a, b) };
+        }
+        kernel::fold(lanes)
+    }
+    let in_order = |links: Vec<T>| links.into_iter().reduce(T::add).unwrap_or(T::ZERO);
     match order {
-        Order::Chains => {
-            let links = products.chunks(number::KC).map(|link| link.iter().fold(T::ZERO, step));
-            links.reduce(T::add).unwrap_or(T::ZERO)
-        }
-        Order::Lanes => {
-            let mut lanes = [T::ZERO; number::LANES];
-            for (i, product) in products.iter().enumerate() {
-                lanes[i % number::LANES] = step(lanes[i % number::LANES], product);
-            }
-            kernel::fold(lanes)
-        }
+        Order::Chains => in_order(products.chunks(256).map(interleaved::<T, 1>).collect()),
+        Order::Vector => in_order(products.chunks(8 * 256).map(interleaved::<T, 8>).collect()),
+        Order::Dot => interleaved::<T, 32>(products),
     }
 }
 
@@ -348,7 +355,8 @@ fn errors_stay_below_the_bound_of_blocked_summation() {
             let (i, j) = (at / n, at % n);
             let products = || (0..k).map(|p| f64::from(a.get(i, p)) * f64::from(b.get(p, j)));
             let exact: f64 = products().sum();
-            let bound = (256.0 + k as f64 / 256.0) * f64::from(f32::EPSILON) / 2.0 * products().map(f64::abs).sum::<f64>();
+            let bound =
+                (256.0 + k as f64 / 256.0) * f64::from(f32::EPSILON) / 2.0 * products().map(f64::abs).sum::<f64>();
             assert!((f64::from(c.get(i, j)) - exact).abs() <= bound);
         }
     }
