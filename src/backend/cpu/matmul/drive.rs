@@ -121,6 +121,7 @@ unsafe fn blocks<E: Element, const FMA: bool>(
     let sums = if E::SAME { 0 } else { part_m * part_n };
     let mut scratch = Scratch::<E::Acc>::take(panels + stage + block + sums);
     let mut checked = false;
+    let col_stride = c.col_stride;
     // SAFETY: the regions lie one behind the other and hold what is written to them; rows, columns and depth stay below
     // `m`, `n` and `k`; pointers are cast between `E` and `E::Acc` only where these are one type.
     unsafe {
@@ -135,6 +136,12 @@ unsafe fn blocks<E: Element, const FMA: bool>(
                 let (c_ptr, c_row, c_col) = if E::SAME {
                     (c.at(i0, j0).cast::<E::Acc>(), c.row_stride, c.col_stride)
                 } else {
+                    if add {
+                        for i in 0..mt {
+                            let c = c.at(i0 + i, j0).cast_const();
+                            pack::run::<E, FMA>(c, col_stride, sums_at.add(i * nt), nt);
+                        }
+                    }
                     (sums_at, nt as isize, 1)
                 };
                 for p0 in (0..k).step_by(KC) {
@@ -184,7 +191,7 @@ unsafe fn blocks<E: Element, const FMA: bool>(
                                     c_col,
                                     rows: rows.min(mc - i),
                                     cols,
-                                    add: p0 != 0 || (E::SAME && add),
+                                    add: p0 != 0 || add,
                                 };
                                 E::Acc::tile::<FMA>(rows, half, &tile);
                                 i += rows;
@@ -195,7 +202,7 @@ unsafe fn blocks<E: Element, const FMA: bool>(
                 if !E::SAME {
                     for i in 0..mt {
                         let sums = sums_at.add(i * nt);
-                        pack::narrow::<E, FMA>(sums, c.at(i0 + i, j0), c.col_stride, nt, add);
+                        pack::narrow::<E, FMA>(sums, c.at(i0 + i, j0), col_stride, nt);
                     }
                 }
             }

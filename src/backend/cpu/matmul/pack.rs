@@ -225,43 +225,33 @@ unsafe fn block_body<E: Element, const FMA: bool>(
     }
 }
 
-/// `dst[i * stride] = narrow(sums[i])`, or `narrow(dst[i * stride] + sums[i])` if `add`, for `i < n`.
+/// `dst[i * stride] = narrow(sums[i])` for `i < n`.
 ///
 /// # Safety
-/// `sums[..n]` is readable and all `dst[i * stride]` are writable, and readable if `add`; the processor has what `FMA` says.
+/// `sums[..n]` is readable and all `dst[i * stride]` are writable; the processor has what `FMA` says.
 #[inline(always)]
-pub(super) unsafe fn narrow<E: Element, const FMA: bool>(
-    sums: *const E::Acc,
-    dst: *mut E,
-    stride: isize,
-    n: usize,
-    add: bool,
-) {
+pub(super) unsafe fn narrow<E: Element, const FMA: bool>(sums: *const E::Acc, dst: *mut E, stride: isize, n: usize) {
     #[cfg(target_arch = "x86_64")]
     if FMA {
         // SAFETY: the caller's promise.
-        return unsafe { narrow_avx2(sums, dst, stride, n, add) };
+        return unsafe { narrow_avx2(sums, dst, stride, n) };
     }
     // SAFETY: the caller's promise.
-    unsafe { narrow_body(sums, dst, stride, n, add) }
+    unsafe { narrow_body::<E, FMA>(sums, dst, stride, n) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn narrow_avx2<E: Element>(sums: *const E::Acc, dst: *mut E, stride: isize, n: usize, add: bool) {
+unsafe fn narrow_avx2<E: Element>(sums: *const E::Acc, dst: *mut E, stride: isize, n: usize) {
     // SAFETY: the caller's promise.
-    unsafe { narrow_body(sums, dst, stride, n, add) }
+    unsafe { narrow_body::<E, true>(sums, dst, stride, n) }
 }
 
 #[inline(always)]
-unsafe fn narrow_body<E: Element>(sums: *const E::Acc, dst: *mut E, stride: isize, n: usize, add: bool) {
+unsafe fn narrow_body<E: Element, const FMA: bool>(sums: *const E::Acc, dst: *mut E, stride: isize, n: usize) {
     for i in 0..n {
         // SAFETY: `i < n`.
-        unsafe {
-            let dst = dst.offset(i as isize * stride);
-            let sum = *sums.add(i);
-            *dst = E::narrow(if add { (*dst).widen().add(sum) } else { sum });
-        }
+        unsafe { *dst.offset(i as isize * stride) = E::narrow(*sums.add(i)) };
     }
 }
 

@@ -12,6 +12,8 @@ use super::*;
 /// An element type as the tests see it.
 trait Sample: Copy + PartialEq + Debug + 'static {
     const DTYPE: DType;
+    /// The element type of the kernels, of the same bytes.
+    type Element: Element;
     fn small(value: i64) -> Self;
     /// `old + sum of a * b`, by the rules of the type.
     fn expect(old: Option<Self>, products: impl Iterator<Item = (Self, Self)>) -> Self;
@@ -21,6 +23,7 @@ macro_rules! sample_float {
     ($($type:ty, $dtype:ident, $from:expr, $to:expr);*) => { $(
         impl Sample for $type {
             const DTYPE: DType = DType::$dtype;
+            type Element = $type;
             fn small(value: i64) -> Self {
                 #[allow(clippy::redundant_closure_call)]
                 $from((value % 4) as f64)
@@ -38,6 +41,7 @@ macro_rules! sample_int {
     ($($type:ty, $dtype:ident);*) => { $(
         impl Sample for $type {
             const DTYPE: DType = DType::$dtype;
+            type Element = $type;
             // Spread over the whole type, so that sums wrap.
             fn small(value: i64) -> Self {
                 value.wrapping_mul(0x1234_5678_9abc_def1) as $type
@@ -62,6 +66,7 @@ impl PartialEq for Flag {
 
 impl Sample for Flag {
     const DTYPE: DType = DType::Bool;
+    type Element = BoolByte;
     fn small(value: i64) -> Self {
         Flag(if value % 5 == 0 { 1 + (value % 7).unsigned_abs() as u8 } else { 0 })
     }
@@ -164,6 +169,20 @@ fn numbers(seed: u64) -> impl FnMut() -> i64 {
     }
 }
 
+/// The kernels for processors without fused multiply-add, on whatever processor this is.
+fn multiply_portably<T: Sample>(
+    shape: (usize, usize, usize),
+    a: &Matrix<T>,
+    b: &Matrix<T>,
+    c: &mut Matrix<T>,
+    add: bool,
+) {
+    let order = Order::of(shape.0, shape.1, shape.2);
+    let (a, b, c) = (a.as_ref().typed::<T::Element>(), b.as_ref().typed(), c.as_mut().typed());
+    // SAFETY: the matrices are built for these shapes.
+    assert!(unsafe { drive::product::<T::Element, false>(order, shape, a, b, c, add, &never) });
+}
+
 fn multiply<T: Sample>(
     (m, k, n): (usize, usize, usize),
     a: &Matrix<T>,
@@ -182,6 +201,8 @@ fn check<T: Sample>((m, k, n): (usize, usize, usize), layouts: (Layout, Layout, 
     let before = Matrix::new(m, n, layouts.2, fill, |_, _| T::small(next()));
     let mut c = before.clone();
     multiply((m, k, n), &a, &b, &mut c, beta_one);
+    let mut portable = before.clone();
+    multiply_portably((m, k, n), &a, &b, &mut portable, beta_one);
     let mut expected = before.clone();
     for i in 0..m {
         for j in 0..n {
@@ -192,9 +213,12 @@ fn check<T: Sample>((m, k, n): (usize, usize, usize), layouts: (Layout, Layout, 
         }
     }
     // The whole buffers: what lies between the elements must not change either. Compared by value, NaN being equal to NaN.
-    for (at, (got, want)) in c.data.iter().zip(&expected.data).enumerate() {
-        let same = got == want || (got != got && want != want);
-        assert!(same, "{} {m}x{k}x{n} {layouts:?} beta_one {beta_one}: at {at} {got:?}, expected {want:?}", T::DTYPE);
+    for (kernels, c) in [("native", &c), ("portable", &portable)] {
+        for (at, (got, want)) in c.data.iter().zip(&expected.data).enumerate() {
+            let same = got == want || (got != got && want != want);
+            let place = format_args!("{} {m}x{k}x{n} {layouts:?} beta_one {beta_one}, {kernels}, at {at}", T::DTYPE);
+            assert!(same, "{place}: {got:?}, expected {want:?}");
+        }
     }
 }
 
@@ -273,7 +297,7 @@ per_dtype! {
 }
 
 /// The order of summation that the module promises, spelled out.
-fn chain<T: number::Number>(products: &[(T, T)], order: Order) -> T {
+fn chain<T: number::Number>(old: Option<T>, products: &[(T, T)], order: Order) -> T {
     fn interleaved<T: number::Number, const L: usize>(products: &[(T, T)]) -> T {
         let mut lanes = [T::ZERO; L];
         for (i, &(a, b)) in products.iter().enumerate() {
@@ -282,11 +306,11 @@ fn chain<T: number::Number>(products: &[(T, T)], order: Order) -> T {
         }
         kernel::fold(lanes)
     }
-    let in_order = |links: Vec<T>| links.into_iter().reduce(T::add).unwrap_or(T::ZERO);
+    let in_order = |links: Vec<T>| old.into_iter().chain(links).reduce(T::add).unwrap_or(T::ZERO);
     match order {
         Order::Chains => in_order(products.chunks(256).map(interleaved::<T, 1>).collect()),
         Order::Vector => in_order(products.chunks(8 * 256).map(interleaved::<T, 8>).collect()),
-        Order::Dot => interleaved::<T, 32>(products),
+        Order::Dot => in_order(vec![interleaved::<T, 32>(products)]),
     }
 }
 
@@ -305,7 +329,7 @@ fn sums_are_chains_of_256_whatever_the_strides() {
             .map(|at| {
                 let (i, j) = (at / n, at % n);
                 let products: Vec<(f32, f32)> = (0..k).map(|p| (av[i * k + p], bv[p * n + j])).collect();
-                chain(&products, order).to_bits()
+                chain(None, &products, order).to_bits()
             })
             .collect();
         for (turn, &layout_a) in DISJOINT.iter().enumerate() {
@@ -334,7 +358,7 @@ fn half_types_are_the_float32_sums_rounded() {
             for at in 0..m * n {
                 let (i, j) = (at / n, at % n);
                 let products: Vec<(f32, f32)> = (0..k).map(|p| (a.get(i, p).to_f32(), b.get(p, j).to_f32())).collect();
-                let sum = old.get(i, j).to_f32() + chain(&products, Order::of(m, k, n));
+                let sum = chain(Some(old.get(i, j).to_f32()), &products, Order::of(m, k, n));
                 assert_eq!(c.get(i, j).to_bits(), f16::from_f32(sum).to_bits(), "{m}x{k}x{n} {layout:?} at {i}, {j}");
             }
         }
