@@ -300,6 +300,48 @@ unsafe fn dots_body<T: Number, const FMA: bool, const R: usize, const L: usize>(
     }
 }
 
+/// The folded sums of [`dots`] from zero: for runs that are in memory as a whole.
+///
+/// # Safety
+/// As [`dots`].
+#[inline(always)]
+pub(super) unsafe fn folded_dots<T: Number, const FMA: bool, const R: usize, const L: usize>(
+    n: usize,
+    x: *const T,
+    rows: &[*const T; R],
+) -> [T; R] {
+    #[cfg(target_arch = "x86_64")]
+    if FMA {
+        // SAFETY: the caller's promise.
+        return unsafe { folded_dots_avx2::<T, R, L>(n, x, rows) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { folded_dots_body::<T, FMA, R, L>(n, x, rows) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn folded_dots_avx2<T: Number, const R: usize, const L: usize>(
+    n: usize,
+    x: *const T,
+    rows: &[*const T; R],
+) -> [T; R] {
+    // SAFETY: the caller's promise.
+    unsafe { folded_dots_body::<T, true, R, L>(n, x, rows) }
+}
+
+#[inline(always)]
+unsafe fn folded_dots_body<T: Number, const FMA: bool, const R: usize, const L: usize>(
+    n: usize,
+    x: *const T,
+    rows: &[*const T; R],
+) -> [T; R] {
+    let mut lanes = [[T::ZERO; L]; R];
+    // SAFETY: the caller's promise.
+    unsafe { dots_body::<T, FMA, R, L>(n, x, rows, &mut lanes) };
+    lanes.map(fold)
+}
+
 /// The sum of the lanes, a power of two of them: the upper half is added to the lower until one is left.
 #[inline(always)]
 pub(super) fn fold<T: Number, const L: usize>(mut lanes: [T; L]) -> T {
