@@ -1,5 +1,6 @@
 //! The CPU: the block VM that runs Programs, reductions, matrix products, index kernels, random numbers.
 
+pub(crate) mod accumulate;
 mod element;
 mod elementwise;
 pub(crate) mod integer;
