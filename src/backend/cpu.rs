@@ -8,6 +8,8 @@ mod kernels;
 pub mod math;
 pub(crate) mod memory;
 mod reduce;
+pub(crate) mod search;
+pub(crate) mod sort;
 pub(crate) mod strided;
 mod vm;
 mod walk;
