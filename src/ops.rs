@@ -3,20 +3,29 @@
 //! documentation and its samples. Methods, functions, in-place forms, graph nodes, stubs, reference and tests follow from
 //! the row. [`apply`] is the one road every operation takes.
 
+mod address;
 pub mod apply;
 pub mod args;
 pub mod catalogue;
 pub mod copy;
 pub mod elementwise;
+pub mod embedding;
 mod factory;
 pub mod formula;
+pub mod index;
+pub mod index_view;
+pub mod getitem;
 mod inplace;
 pub mod op;
 pub mod movement;
 pub mod reduce;
 pub mod samples;
+pub mod scatter;
+pub mod search;
+pub mod sort;
 pub mod strided;
 pub mod structured;
+pub mod update;
 pub mod view;
 
 pub(crate) use copy::contiguous;

@@ -3,6 +3,7 @@
 pub(crate) mod accumulate;
 mod element;
 mod elementwise;
+pub(crate) mod index;
 pub(crate) mod integer;
 mod kernels;
 pub mod math;
@@ -10,8 +11,11 @@ pub mod matmul;
 pub(crate) mod memory;
 pub mod random;
 mod reduce;
+pub(crate) mod search;
+pub(crate) mod sort;
 pub(crate) mod strided;
 mod vm;
+mod walk;
 
 pub use elementwise::{Executable, force_limits};
 

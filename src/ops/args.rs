@@ -114,6 +114,13 @@ pub trait Read {
             _ => false,
         }
     }
+    /// A list of tensors some of which are absent.
+    fn opt_tensors(&self, i: usize) -> Result<&[Option<Tensor>]> {
+        match self.arg(i) {
+            Arg::OptTensors(t) => Ok(t),
+            other => mismatch(i, "a list of tensors", other),
+        }
+    }
     /// A list of integers.
     fn ints(&self, i: usize) -> Result<&[i64]> {
         match self.arg(i) {
@@ -168,6 +175,8 @@ pub mod kinds {
     use super::{Category, DType, Dims, Scalar};
     pub use crate::tensor::Tensor;
 
+    /// A tensor without a gradient: indices, masks.
+    pub type Index = Tensor;
     /// A tensor or a number.
     #[derive(Clone, Debug)]
     pub enum Operand {

@@ -8,7 +8,7 @@ use crate::autograd::mode;
 use crate::autograd::node::Grads;
 use crate::error::Result;
 use crate::shape::Layout;
-use crate::tensor::{Creation, Tensor};
+use crate::tensor::{Body, Creation, Tensor};
 use smallvec::SmallVec;
 
 /// Layouts of the results.
@@ -47,4 +47,27 @@ pub(super) fn forward(op: &'static Op, rule: &View, args: &Args) -> Result<Outpu
         record(op, args, Some(&body.layout), rule.backward, &[], &outputs)?;
     }
     Ok(outputs)
+}
+
+/// One view through a layout that the caller has worked out, as [`forward`] would make it; the row's arguments are asked for
+/// only where a node records them.
+pub(super) fn single(
+    op: &'static Op,
+    rule: &View,
+    input: &Tensor,
+    body: &Body,
+    layout: Layout,
+    args: impl FnOnce() -> Args,
+) -> Result<Tensor> {
+    let recording = mode::is_grad_enabled();
+    let out = Tensor::from_body(body.with_layout(layout));
+    if input.is_inference() {
+        out.mark_inference();
+    } else {
+        out.set_view(input, if recording { Creation::Plain } else { Creation::NoGrad });
+    }
+    if recording && input.requires_grad() {
+        record(op, &args(), Some(&body.layout), rule.backward, &[], std::slice::from_ref(&out))?;
+    }
+    Ok(out)
 }
