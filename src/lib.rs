@@ -6,6 +6,7 @@
 compile_error!("rustgrad stores scalars and files little-endian; big-endian machines are not supported");
 
 pub mod autograd;
+#[doc(hidden)]
 pub mod backend;
 pub mod device;
 pub mod dtype;

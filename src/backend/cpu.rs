@@ -1,19 +1,24 @@
 //! The CPU: the block VM that runs Programs, reductions, matrix products, index kernels, random numbers.
 
 pub(crate) mod arg;
+pub(crate) mod accumulate;
 mod element;
 mod elementwise;
 pub(crate) mod index;
 pub(crate) mod integer;
 mod kernels;
 pub mod math;
+pub mod matmul;
 pub(crate) mod memory;
 pub(crate) mod normalise;
 pub(crate) mod rank;
+pub mod random;
 mod reduce;
 pub(crate) mod scan;
+pub(crate) mod search;
 mod slices;
 pub(crate) mod softmax;
+pub(crate) mod sort;
 pub(crate) mod strided;
 mod vm;
 mod walk;

@@ -2,8 +2,8 @@
 
 use super::op::Op;
 use super::{
-    activation, arg, comparison, copy, elementwise, index, index_view, loss, moments, movement, reduce, scan, scatter, softmax,
-    special, strided, transcendental, vector_norm,
+    activation, arg, comparison, copy, elementwise, embedding, index, index_view, loss, moments, movement, reduce, scan, scatter,
+    search, softmax, sort, special, strided, transcendental, vector_norm,
 };
 
 /// The rows of each family.
@@ -26,6 +26,9 @@ pub static FAMILIES: &[&[&Op]] = &[
     index::ROWS,
     index_view::ROWS,
     scatter::ROWS,
+    sort::ROWS,
+    search::ROWS,
+    embedding::ROWS,
 ];
 
 /// All rows.
