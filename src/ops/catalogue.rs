@@ -2,7 +2,7 @@
 
 use super::op::Op;
 use super::{
-    activation, arg, comparison, copy, elementwise, embedding, index, index_view, loss, moments, movement, reduce, scan, scatter,
+    activation, arg, classes, comparison, copy, elementwise, embedding, index, index_view, loss, moments, movement, norm, reduce, scan, scatter,
     search, softmax, sort, special, strided, transcendental, vector_norm,
 };
 
@@ -20,6 +20,8 @@ pub static FAMILIES: &[&[&Op]] = &[
     scan::ROWS,
     softmax::ROWS,
     loss::ROWS,
+    classes::ROWS,
+    norm::ROWS,
     movement::ROWS,
     copy::ROWS,
     strided::ROWS,

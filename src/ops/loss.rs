@@ -294,7 +294,7 @@ op! {
     /// # Errors
     /// As [`mse_loss`](Self::mse_loss).
     KL_DIV kl_div(self, target: Tensor, reduction: Str = "mean"; log_target: Bool = false) -> Tensor = "KlDivBackward0", NN | FUNCTION,
-        E(Elementwise::float_only(|f| {
+        E(Elementwise::float(|f| {
             let (x, t) = (f.x(0), f.x(1));
             if f.variant == 1 {
                 return t.exp() * (t - x);
@@ -316,7 +316,7 @@ op! {
     /// # Errors
     /// As [`mse_loss`](Self::mse_loss).
     POISSON_NLL_LOSS poisson_nll_loss(self, target: Tensor, log_input: Bool = true, full: Bool = false, eps: Float = 1e-8, reduction: Str = "mean") -> Tensor = "PoissonNllLossBackward0", NN,
-        E(Elementwise::float_only(|f| {
+        E(Elementwise::float(|f| {
             let (x, t) = (f.x(0), f.x(1));
             let loss = if f.variant & 1 == 1 { x.exp() - t * x } else { x - t * (x + f.n(0)).log() };
             if f.variant & 2 == 0 {
@@ -357,7 +357,7 @@ op! {
     /// # Errors
     /// As [`mse_loss`](Self::mse_loss).
     HINGE_EMBEDDING_LOSS hinge_embedding_loss(self, target: Tensor, margin: Float = 1.0, reduction: Str = "mean") -> Tensor = "HingeEmbeddingLossBackward0", NN | FUNCTION,
-        E(Elementwise::float_only(|f| {
+        E(Elementwise::float(|f| {
             let (x, t) = (f.x(0), f.x(1));
             let far = Sym::select(t.ne(t.literal(1.0)), hinge(-x + f.n(0)), x.zero());
             far + Sym::select(t.ne(t.literal(-1.0)), x, x.zero())
@@ -372,7 +372,7 @@ op! {
     /// # Errors
     /// `RuntimeError` for operands of different ranks or shapes that do not broadcast.
     MARGIN_RANKING_LOSS margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: Float = 0.0, reduction: Str = "mean") -> Tensor = "MarginRankingLossBackward0", NN | FUNCTION,
-        E(Elementwise::float_only(|f| hinge(-f.x(2) * (f.x(0) - f.x(1)) + f.n(0)))
+        E(Elementwise::float(|f| hinge(-f.x(2) * (f.x(0) - f.x(1)) + f.n(0)))
             .check(|a, _| {
                 let (x, y, t) = (a.tensor(0)?.sizes(), a.tensor(1)?.sizes(), a.tensor(2)?.sizes());
                 if x.len() != y.len() || y.len() != t.len() {
@@ -473,7 +473,7 @@ op! {
     /// The formula of [`cosine_embedding_loss`](Self::cosine_embedding_loss) over the products of vectors with one another
     /// and with themselves.
     COSINE_EMBEDDING_RAW cosine_embedding_raw as "cosine_embedding_loss"(self, square1: Tensor, square2: Tensor, target: Tensor, margin: Float, reduction: Str) -> Tensor = "CosineEmbeddingLossBackward0", 0,
-        E(Elementwise::float_only(|f| {
+        E(Elementwise::float(|f| {
             let cosine = f.x(0) / ((f.x(1) + 1e-12) * (f.x(2) + 1e-12)).sqrt();
             let t = f.x(3);
             let near = Sym::select(t.eq(t.literal(1.0)), -cosine + 1.0, t.zero());

@@ -29,6 +29,11 @@ impl PerType {
 
     /// The Program of `formula` over inputs of the given types.
     pub(super) fn get(&self, key: Compute, inputs: &[Compute], scalars: &[Compute], formula: fn(&[Sym], &[Sym]) -> Sym) -> &Executable {
+        self.with(key, inputs, scalars, formula)
+    }
+
+    /// [`get`](Self::get) for a formula that is always the same though its type does not say so.
+    pub(super) fn with(&self, key: Compute, inputs: &[Compute], scalars: &[Compute], formula: impl FnOnce(&[Sym], &[Sym]) -> Sym) -> &Executable {
         self.0[key as usize].get_or_init(|| Executable::new(trace(inputs, scalars, |x, s| vec![formula(x, s)])))
     }
 }
