@@ -11,7 +11,7 @@ use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::program::Sym;
 use crate::shape::numel;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, default_dtype};
 use smallvec::smallvec;
 
 /// The result that a `reduction` asks for.
@@ -164,6 +164,8 @@ fn cosine_embedding(a: &Args) -> Result<Outputs> {
     if x.rank() != t.rank() + 1 || y.rank() != t.rank() + 1 {
         bail!(runtime op, "{}D target tensor expects {}D input tensors, but found inputs with sizes {:?} and {:?}.", t.rank(), t.rank() + 1, x.sizes(), y.sizes());
     }
+    let float = |x: &Tensor| super::to_dtype(x, if x.dtype().is_float() { x.dtype() } else { default_dtype() });
+    let (x, y) = (&float(x)?, &float(y)?);
     let along = super::reduce::ints(&[t.rank()]);
     let sum = |x: &Tensor, y: &Tensor| {
         let sums = x.sum_product(y, along.clone())?;
