@@ -156,11 +156,9 @@ pub fn checked_numel(op: &'static str, sizes: &[usize]) -> Result<usize> {
     if sizes.contains(&0) {
         return Ok(0);
     }
-    sizes
-        .iter()
-        .try_fold(1usize, |n, &s| n.checked_mul(s))
-        .filter(|&n| n <= isize::MAX as usize)
-        .ok_or_else(|| Error::runtime(op, format!("numel: integer multiplication overflow: sizes {sizes:?} are too large")))
+    sizes.iter().try_fold(1usize, |n, &s| n.checked_mul(s)).filter(|&n| n <= isize::MAX as usize).ok_or_else(|| {
+        Error::runtime(op, format!("numel: integer multiplication overflow: sizes {sizes:?} are too large"))
+    })
 }
 
 /// The number of elements of sizes that are known to be addressable.
@@ -196,7 +194,9 @@ pub fn broadcast(op: &'static str, a: &[usize], b: &[usize]) -> Result<Dims> {
             (x, y) if x == y => x,
             (1, y) => y,
             (x, 1) => x,
-            _ => bail!(runtime op, "The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton dimension {i}\n{op}: got shapes {a:?} and {b:?}"),
+            _ => {
+                bail!(runtime op, "The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton dimension {i}\n{op}: got shapes {a:?} and {b:?}")
+            }
         };
     }
     Ok(out)

@@ -116,7 +116,10 @@ fn pow_number_gradient(f: &F, g: Sym) -> Option<Sym> {
         2 => g * (x * x * 3.0),
         3 => g * (x.rsqrt() * 0.5),
         4 => g * (x.pow(f.literal(-1.5)) * -0.5),
-        5 => -(g * (x * x).reciprocal()),
+        5 => {
+            let y = x.reciprocal();
+            -(g * (y * y))
+        }
         6 => g * (x.pow(f.literal(-3.0)) * -2.0),
         7 => g,
         8 => return None,
@@ -465,7 +468,7 @@ op! {
     /// # Errors
     /// `NotImplementedError` for bool tensors.
     ABS abs(self) -> Tensor = "AbsBackward0", EVERYWHERE | INPLACE_FUNCTION, E(Elementwise::numeric(|f| f.x(0).abs()).no_bool());
-    /// -1, 0 or 1 by the sign; NaN stays.
+    /// -1, 0 or 1 by the sign; 0 for NaN.
     SIGN sign(self) -> Tensor = "SignBackward0", EVERYWHERE, E(Elementwise::numeric(|f| f.x(0).sign()));
     /// -1, 0 or 1 by the sign: [`sign`](Self::sign) under the name that complex numbers share.
     SGN sgn(self) -> Tensor = "SgnBackward0", EVERYWHERE, E(Elementwise::numeric(|f| f.x(0).sign()));

@@ -69,9 +69,9 @@ fn logit_gradient(f: &F, g: Sym) -> Sym {
         1 => (f.n(0), -f.n(0) + 1.0, 0.0),
         _ => (x.zero(), x.literal(1.0), f64::NAN),
     };
-    let out = x.lt(low).or(x.gt(high));
-    let z = Sym::select(out, x.literal(0.5), x);
-    Sym::select(out, g.literal(outside), g / (z * (-z + 1.0)))
+    let inside = x.ge(low).and(x.le(high));
+    let z = Sym::select(inside, x, x.literal(0.5));
+    Sym::select(inside, g / (z * (-z + 1.0)), g.literal(outside))
 }
 
 /// `log` of the normal distribution function, by the scaled complement where the tail underflows.

@@ -55,7 +55,14 @@ impl Task {
         if id == 0 {
             id = NEXT_TASK.fetch_add(1, Ordering::Relaxed);
         }
-        let mut task = Task { id, entries: Vec::new(), elsewhere: HashMap::new(), captures: HashMap::new(), keep_graph, create_graph };
+        let mut task = Task {
+            id,
+            entries: Vec::new(),
+            elsewhere: HashMap::new(),
+            captures: HashMap::new(),
+            keep_graph,
+            create_graph,
+        };
         for root in roots {
             if let Some(node) = root.node() {
                 task.number_or_add(node);
@@ -86,7 +93,11 @@ impl Task {
         if (mark >> 32) as u32 == self.id {
             return Some(mark as u32);
         }
-        if self.elsewhere.is_empty() { None } else { self.elsewhere.get(&(Arc::as_ptr(node).cast::<()>() as usize)).copied() }
+        if self.elsewhere.is_empty() {
+            None
+        } else {
+            self.elsewhere.get(&(Arc::as_ptr(node).cast::<()>() as usize)).copied()
+        }
     }
 
     fn number_or_add(&mut self, node: &NodeRef) -> u32 {
@@ -121,7 +132,8 @@ impl Task {
         order.sort_unstable_by_key(|&i| self.entries[i as usize].node.sequence);
         for i in order {
             let node = self.entries[i as usize].node.clone();
-            let on_path = node.edges.iter().filter_map(|e| e.node().and_then(|n| self.number(n))).any(|to| wanted[to as usize]);
+            let on_path =
+                node.edges.iter().filter_map(|e| e.node().and_then(|n| self.number(n))).any(|to| wanted[to as usize]);
             if on_path {
                 wanted[i as usize] = true;
                 self.entries[i as usize].needed = true;
@@ -174,7 +186,8 @@ impl Task {
         if !needed {
             return Ok(Grads::new());
         }
-        let needs: SmallVec<[bool; 4]> = node.edges.iter().map(|e| e.node().is_some_and(|n| self.is_wanted(n))).collect();
+        let needs: SmallVec<[bool; 4]> =
+            node.edges.iter().map(|e| e.node().is_some_and(|n| self.is_wanted(n))).collect();
         let hooks = node.hooks();
         if let Some(hooks) = hooks {
             for (_, hook) in hooks.pre.lock().clone() {
@@ -200,7 +213,9 @@ impl Task {
 
     fn is_wanted(&self, node: &NodeRef) -> bool {
         self.number(node).is_some_and(|n| {
-            self.entries[n as usize].needed || (!self.captures.is_empty() && (0..node.outputs.len() as u32).any(|nr| self.captures.contains_key(&(n, nr))))
+            self.entries[n as usize].needed
+                || (!self.captures.is_empty()
+                    && (0..node.outputs.len() as u32).any(|nr| self.captures.contains_key(&(n, nr))))
         })
     }
 

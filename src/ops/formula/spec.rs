@@ -280,6 +280,9 @@ pub struct Spec {
     /// The row and key it was traced from, if it states its own derivative.
     own: Option<(&'static Elementwise, Key)>,
     saves_result: bool,
+    /// Whether it is the gradient of something. Where that does not depend on an input it has no gradient, instead of zeros,
+    /// which a node further down might multiply by infinity.
+    derived: bool,
     gradients: Mutex<Vec<(u32, Arc<GradSpec>)>>,
 }
 
@@ -289,6 +292,8 @@ pub struct GradSpec {
     pub(super) spec: Arc<Spec>,
     /// Which forward values it reads after the cotangents.
     pub(super) reads: SmallVec<[Source; 3]>,
+    /// The inputs, as a mask, that have an output: those asked for, less those on which nothing depends.
+    pub(super) needs: u32,
     /// For each output, if it is nothing but one of the inputs, which one: it need not be computed.
     pub(super) passes: SmallVec<[Option<u16>; 2]>,
 }
@@ -311,6 +316,12 @@ impl Elementwise {
     #[inline]
     pub(super) fn common(&'static self, op: &'static Op, slot: usize, key: impl FnOnce() -> Key) -> Arc<Spec> {
         self.cache.common[slot].get_or_init(|| self.specialise(op, key())).clone()
+    }
+
+    /// [`common`](Self::common) without a reference count.
+    #[inline]
+    pub(super) fn common_ref(&'static self, op: &'static Op, slot: usize, key: impl FnOnce() -> Key) -> &'static Arc<Spec> {
+        self.cache.common[slot].get_or_init(|| self.specialise(op, key()))
     }
 
     /// The type in which a specialisation computes.
@@ -368,6 +379,7 @@ impl Elementwise {
             edges,
             own: self.vjp.map(|_| (self, key.clone())),
             saves_result: self.saves_result,
+            derived: false,
             gradients: Mutex::default(),
         }
     }
@@ -405,15 +417,22 @@ impl Spec {
         g
     }
 
-    fn derive(&self, needs: u32, present: u32) -> GradSpec {
+    fn derive(&self, wanted: u32, present: u32) -> GradSpec {
         let program = self.executable.program();
         let bits = |mask: u32, n: usize| -> Vec<bool> { (0..n).map(|k| mask >> k & 1 == 1).collect() };
-        let needs = bits(needs, program.inputs.len());
+        let needs = bits(wanted, program.inputs.len());
         let present = bits(present, program.outputs.len());
         let saved = vec![self.saves_result; program.outputs.len()];
         let own = |x: &[Sym], s: &[Sym], y: &[Sym], g: &[Option<Sym>]| self.stated(x, s, y, g);
         let own: Option<Vjp<'_>> = if self.own.is_some() { Some(&own) } else { None };
-        let gradient = program.gradient(&needs, &present, &saved, own);
+        let mut gradient = program.gradient(&needs, &present, &saved, own);
+        let mut needs = needs;
+        if self.derived {
+            let mut depends = gradient.depends.iter();
+            needs.iter_mut().filter(|n| **n).for_each(|n| *n = depends.next().copied().unwrap_or(false));
+            let kept: Vec<usize> = (0..gradient.depends.len()).filter(|&k| gradient.depends[k]).collect();
+            gradient.program = gradient.program.project(&kept);
+        }
         let cotangents = (0..present.len()).filter(|&k| present[k]).map(|k| self.outputs[k]);
         let reads: SmallVec<[Source; 3]> = gradient.reads.into();
         let read = reads.iter().map(|r| match *r {
@@ -444,9 +463,11 @@ impl Spec {
             outputs,
             own: None,
             saves_result: false,
+            derived: true,
             gradients: Mutex::default(),
         };
-        GradSpec { spec: Arc::new(spec), reads, passes }
+        let needs = needs.iter().enumerate().fold(0, |m, (k, n)| m | (*n as u32) << k);
+        GradSpec { spec: Arc::new(spec), reads, needs, passes }
     }
 
     /// The gradients of the program's inputs by the row's own derivative.
