@@ -99,7 +99,13 @@ fn check_alpha(args: &Args, _: DType) -> Result<()> {
 fn check_lambda(args: &Args, common: DType) -> Result<()> {
     let lambda = args.number(1)?.to_f64();
     if common.category() == Category::Float && !(lambda >= 0.0) {
-        bail!(runtime "softshrink", "lambda must be in range [0, 3.40282e+38] for input dtype {}, but found {lambda}", common.legacy());
+        let largest = match common {
+            DType::F16 => "65504",
+            DType::BF16 => "3.38953e+38",
+            DType::F32 => "3.40282e+38",
+            _ => "1.79769e+308",
+        };
+        bail!(runtime "softshrink", "lambda must be in range [0, {largest}] for input dtype {}, but found {lambda}", common.legacy());
     }
     Ok(())
 }

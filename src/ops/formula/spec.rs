@@ -23,8 +23,8 @@ pub struct Elementwise {
     pub accept: Accept,
     /// How the result's dtype follows from the operands'.
     pub promote: Promote,
-    /// Whether number parameters take part in promotion as number operands do.
-    pub numbers_promote: bool,
+    /// How many of the number parameters, from the first, take part in promotion as number operands do.
+    pub promoting: usize,
     /// The operand that is a condition: read as truth values, no part of promotion, without gradient or edge.
     pub mask: Option<usize>,
     /// Chooses among variants of the formula by arguments that are no operands (strings, flags).
@@ -78,7 +78,7 @@ impl Elementwise {
             saves_result: false,
             accept: Accept { bool: true, int: true, float: true },
             promote: Promote::Same,
-            numbers_promote: false,
+            promoting: 0,
             mask: None,
             variant: |_| Ok(0),
             check: |_, _| Ok(()),
@@ -159,9 +159,9 @@ impl Elementwise {
         self
     }
 
-    /// Number parameters take part in promotion.
-    pub const fn numbers_promote(mut self) -> Elementwise {
-        self.numbers_promote = true;
+    /// The first `n` number parameters take part in promotion.
+    pub const fn promoting(mut self, n: usize) -> Elementwise {
+        self.promoting = n;
         self
     }
 
