@@ -1,6 +1,7 @@
 //! Every elementwise row at zeros, tiny, large, largest, infinite and undefined arguments, through the second derivative,
 //! against PyTorch's recorded answers. Where PyTorch's own derivative is undefined and ours is not, or where ours is held to be
-//! better, `edge_differences.txt` says so with the reason, and a line there that is no longer true fails.
+//! better, `edge_differences.txt` says so with the reason, and a line there that is no longer true fails. Beside it the table of
+//! what may be changed in place between forward and backward, which is the table of what is saved.
 
 mod support;
 
@@ -8,6 +9,7 @@ use rustgrad::ops::apply::{self, with_defaults};
 use rustgrad::ops::args::{Arg, Args};
 use rustgrad::ops::catalogue::{find, rows};
 use rustgrad::ops::op::Rule;
+use rustgrad::autograd::{GradOptions, grad, no_grad};
 use rustgrad::{DType, Result, Scalar, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
 use support::{gradients, values};
@@ -95,14 +97,15 @@ fn operands(n: usize, points: &[String], dtype: DType) -> Result<Vec<Tensor>> {
         .collect()
 }
 
-fn arguments(block: &Block, operands: &[Tensor]) -> Result<Args> {
+/// The arguments that the words of the record stand for.
+fn arguments(words: &[String], operands: &[Tensor]) -> Result<Args> {
     let n = operands[0].numel();
     let mask = || {
         let v: Vec<i64> = (0..n as i64).map(|i| i % 2).collect();
         rustgrad::ops::to_dtype(&Tensor::from_slice(&v, &[n])?, DType::Bool)
     };
     let mut args = Args::new();
-    for word in &block.arguments {
+    for word in words {
         args.push(match word.split_at(word.len().min(2)) {
             ("-", _) => Arg::None,
             ("m", _) => Arg::Tensor(mask()?),
@@ -120,7 +123,7 @@ fn answers(block: &Block, points: &[String]) -> Result<BTreeMap<String, Vec<f64>
     let n = block.operands();
     let inputs = operands(n, points, block.dtype)?;
     let op = find(&block.row).unwrap_or_else(|| panic!("{} is no row", block.row));
-    let y = apply::call(op, &with_defaults(op, arguments(block, &inputs)?))?.remove(0);
+    let y = apply::call(op, &with_defaults(op, arguments(&block.arguments, &inputs)?))?.remove(0);
     let ones = |t: &Tensor| rustgrad::ops::ones(&t.sizes(), t.dtype()).map(Some);
     let mut found = BTreeMap::from([("y".to_string(), values(&y))]);
     for (i, g) in gradients(&[y.clone()], &inputs, &[ones(&y)?])?.iter().enumerate() {
@@ -223,4 +226,80 @@ fn every_differentiable_elementwise_row_is_recorded() {
         float && op.node != "NotImplemented" && !recorded.contains(op.rust) && !same.contains(&op.rust)
     });
     assert_eq!(missing.map(|op| op.rust).collect::<Vec<_>>(), [""; 0]);
+}
+
+/// Where we find a change that PyTorch does not see, or the other way round: row, operands that require a gradient (`*` for
+/// any), operand or result, and why.
+const SAVED_DIFFERENTLY: &[(&str, &str, &str, &str)] = &[
+    ("sgn", "*", "0", "PyTorch keeps it for complex numbers"),
+    ("sgn", "*", "y", "PyTorch keeps it for complex numbers"),
+    ("ndtr", "*", "0", "one row here, which reads its input; PyTorch composes it, and erf reads a copy"),
+    ("log_ndtr", "*", "y", "the slope is computed from the input alone"),
+    ("ldexp", "0", "y", "only the gradient of the exponent reads the result"),
+    ("pow_tensor", "0", "y", "only the gradient of the exponent reads the result"),
+    ("copysign_tensor", "1", "y", "that gradient is zero"),
+    ("prelu_kernel", "1", "1", "the gradient of the weight does not read the weight"),
+    ("lerp_tensor", "2", "2", "the gradient of the weight does not read the weight"),
+    ("addcdiv", "0", "2", "that gradient reads nothing"),
+    ("pow $0 n:1.0", "*", "0", "the gradient reads nothing"),
+    ("pow $0 n:0.0", "*", "0", "the gradient reads nothing"),
+    ("div_trunc", "*", "0", "the gradient is zero"),
+    ("div_trunc", "*", "1", "the gradient is zero"),
+    ("div_floor", "*", "0", "the gradient is zero"),
+    ("div_floor", "*", "1", "the gradient is zero"),
+];
+
+/// Whether backward fails after the target was changed in place.
+fn refuses_change(row: &str, words: &[String], needs: &[bool], target: &str) -> Result<bool> {
+    let op = find(row).unwrap_or_else(|| panic!("{row} is no row"));
+    let leaves: Vec<Tensor> = needs
+        .iter()
+        .enumerate()
+        .map(|(k, need)| support::from_values(&[0.3 + 0.2 * k as f64; 4], &[4]).requires_grad_(*need))
+        .collect::<Result<_>>()?;
+    let operands: Vec<Tensor> = leaves.iter().map(|x| if x.requires_grad() { x.mul(1.0) } else { Ok(x.clone()) }).collect::<Result<_>>()?;
+    let y = apply::call(op, &with_defaults(op, arguments(words, &operands)?))?.remove(0);
+    if !y.requires_grad() {
+        return Ok(false);
+    }
+    let changed = if target == "y" { &y } else { &operands[target.parse::<usize>().expect("an operand")] };
+    let mul = find("mul").expect("there is a mul");
+    no_grad(|| apply::call_in_place(mul, &smallvec::smallvec![Arg::Tensor(changed.clone()), Arg::Number(Scalar::Int(1))]))?;
+    let inputs: Vec<Tensor> = leaves.iter().filter(|x| x.requires_grad()).cloned().collect();
+    let options = GradOptions { allow_unused: true, ..GradOptions::default() };
+    match grad(&[y.clone()], &inputs, &[Some(rustgrad::ops::ones(&y.sizes(), y.dtype())?)], &options) {
+        Ok(_) => Ok(false),
+        Err(e) if e.to_string().contains("modified by an inplace operation") => Ok(true),
+        Err(e) => Err(e),
+    }
+}
+
+#[test]
+fn changes_in_place_are_found_where_pytorch_finds_them() {
+    let text = include_str!("data/inplace_table.txt");
+    let (mut wrong, mut used, mut cells) = (Vec::new(), vec![false; SAVED_DIFFERENTLY.len()], 0);
+    for line in text.lines().filter(|l| !l.starts_with('#')) {
+        let [call, required, answers] = line.split(" : ").collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let words: Vec<String> = call.split(' ').map(String::from).collect();
+        let n = words.iter().filter(|w| w.starts_with('$')).count();
+        let needs: Vec<bool> = (0..n).map(|k| required.split(' ').any(|r| r == k.to_string())).collect();
+        for answer in answers.split(' ') {
+            let (target, refused) = answer.split_at(answer.len() - 1);
+            cells += 1;
+            let ours = refuses_change(&words[0], &words[1..], &needs, target).unwrap_or_else(|e| panic!("{line}: {e}"));
+            if ours == (refused == "!") {
+                continue;
+            }
+            let listed = SAVED_DIFFERENTLY.iter().position(|d| (d.0 == words[0] || d.0 == call) && (d.1 == "*" || d.1 == required) && d.2 == target);
+            match listed {
+                Some(at) => used[at] = true,
+                None => wrong.push(format!("{call} : {required} : {target}: PyTorch {}", if ours { "goes on" } else { "refuses" })),
+            }
+        }
+    }
+    assert!(cells > 400, "only {cells} cells");
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    for (difference, used) in SAVED_DIFFERENTLY.iter().zip(used) {
+        assert!(used, "{difference:?} is no difference any more");
+    }
 }
