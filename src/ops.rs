@@ -4,9 +4,12 @@
 //! the row. [`apply`] is the one road every operation takes.
 
 mod address;
+pub mod activation;
+pub mod aliases;
 pub mod apply;
 pub mod args;
 pub mod catalogue;
+pub mod comparison;
 pub mod copy;
 pub mod elementwise;
 pub mod embedding;
@@ -24,8 +27,10 @@ pub mod scatter;
 pub mod search;
 pub mod sort;
 pub mod strided;
+pub mod special;
 pub mod structured;
 pub mod update;
+pub mod transcendental;
 pub mod view;
 
 pub(crate) use copy::contiguous;

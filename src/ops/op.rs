@@ -53,9 +53,11 @@ pub const INPLACE_FUNCTION: u16 = 16;
 pub const SPECIAL: u16 = 32;
 /// A function of `linalg`.
 pub const LINALG: u16 = 64;
+/// An in-place function of `nn.functional`, its name with an underscore.
+pub const NN_INPLACE: u16 = 256;
 /// Takes `out=`.
 pub const OUT: u16 = 128;
-/// A method, a function with `out=`, and an in-place method and function: the common elementwise operation.
+/// A method, a function with `out=`, and an in-place method: the common elementwise operation.
 pub const EVERYWHERE: u16 = METHOD | FUNCTION | INPLACE | OUT;
 
 impl Surface {
@@ -104,6 +106,13 @@ pub enum Kind {
     OptDType,
     Tensors,
     OptTensors,
+}
+
+impl Kind {
+    /// Whether it takes a tensor, alone or instead of a number: an operand of a formula.
+    pub const fn is_operand(self) -> bool {
+        matches!(self, Kind::Tensor | Kind::OptTensor | Kind::Operand | Kind::OptOperand)
+    }
 }
 
 /// What an operation returns to Python.
