@@ -1,5 +1,6 @@
 //! The CPU: the block VM that runs Programs, reductions, matrix products, index kernels, random numbers.
 
+pub(crate) mod draw;
 mod element;
 mod elementwise;
 pub(crate) mod integer;
@@ -7,9 +8,12 @@ mod kernels;
 pub mod matmul;
 pub mod math;
 pub(crate) mod memory;
+pub(crate) mod product;
 pub mod random;
 mod reduce;
+pub(crate) mod sequence;
 pub(crate) mod strided;
+pub(crate) mod triangle;
 mod vm;
 
 pub use elementwise::{Executable, force_limits};

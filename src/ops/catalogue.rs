@@ -1,10 +1,23 @@
 //! The catalogue: every operation there is, family by family. Rows with one Python name are overloads, tried in this order.
 
 use super::op::Op;
-use super::{copy, elementwise, movement, reduce, strided};
+use super::{combine, contract, copy, create, elementwise, matmul, movement, random, rearrange, reduce, slicing, strided};
 
 /// The rows of each family.
-pub static FAMILIES: &[&[&Op]] = &[elementwise::ROWS, reduce::ROWS, movement::ROWS, copy::ROWS, strided::ROWS];
+pub static FAMILIES: &[&[&Op]] = &[
+    elementwise::ROWS,
+    reduce::ROWS,
+    movement::ROWS,
+    slicing::ROWS,
+    combine::ROWS,
+    rearrange::ROWS,
+    matmul::ROWS,
+    contract::ROWS,
+    create::ROWS,
+    random::ROWS,
+    copy::ROWS,
+    strided::ROWS,
+];
 
 /// All rows.
 pub fn rows() -> impl Iterator<Item = &'static Op> {

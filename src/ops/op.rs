@@ -54,6 +54,8 @@ pub const SPECIAL: u16 = 32;
 pub const LINALG: u16 = 64;
 /// Takes `out=`.
 pub const OUT: u16 = 128;
+/// A property of `Tensor`: no call, one operand.
+pub const PROPERTY: u16 = 256;
 /// A method, a function with `out=`, and an in-place method and function: the common elementwise operation.
 pub const EVERYWHERE: u16 = METHOD | FUNCTION | INPLACE | OUT;
 
@@ -100,7 +102,11 @@ pub enum Kind {
     Dtype,
     OptDType,
     Tensors,
+    /// Tensors given one by one, or as one list.
+    VarTensors,
     OptTensors,
+    OptDevice,
+    OptGenerator,
 }
 
 /// What an operation returns to Python.
@@ -124,6 +130,8 @@ pub enum Rule {
     Structured(Structured),
     /// A composition of other operations, which brings its derivative along.
     Composite(fn(&Args) -> Result<Outputs>),
+    /// A change of the first argument, which comes back. Such a row has an in-place form only.
+    InPlace(fn(&'static Op, &Args) -> Result<()>),
 }
 
 impl Op {
