@@ -52,16 +52,15 @@ fmt: $(VENV)/.extra-test ## format everything
 	$(PY) -m ruff check --fix $(PYTHON_FILES)
 	$(PY) -m ruff format $(PYTHON_FILES)
 
-# The extension prints its own stub text, from the catalogue.
-STUBS := $(PY) -P -c "import rustgrad._core as core; print(core._stubs(), end='')"
+# The extension writes its own stubs, from the catalogue, into the folder named.
+STUBS := $(PY) -P -c "import pathlib, sys, rustgrad._core as core; d = pathlib.Path(sys.argv[1]); d.mkdir(parents=True, exist_ok=True); [(d / n).write_text(t) for n, t in core._stubs().items()]"
 
-stubs: $(VENV)/.installed-ci ## write python/rustgrad/_core.pyi from the catalogue
-	$(STUBS) > target/_core.pyi
-	cp target/_core.pyi python/rustgrad/_core.pyi
+stubs: $(VENV)/.installed-ci ## write python/rustgrad/_core/*.pyi from the catalogue
+	$(STUBS) python/rustgrad/_core
 
 stubs-current: $(VENV)/.installed-ci
-	@$(STUBS) > target/_core.pyi
-	diff -u python/rustgrad/_core.pyi target/_core.pyi
+	@rm -rf target/stubs && $(STUBS) target/stubs
+	diff -ru python/rustgrad/_core target/stubs
 
 docs: ## the Rust reference, warnings as errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps

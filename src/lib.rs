@@ -2,7 +2,11 @@
 
 #![recursion_limit = "512"]
 
+#[cfg(target_endian = "big")]
+compile_error!("rustgrad stores scalars and files little-endian; big-endian machines are not supported");
+
 pub mod autograd;
+#[doc(hidden)]
 pub mod backend;
 pub mod device;
 pub mod dtype;

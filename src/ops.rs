@@ -3,6 +3,7 @@
 //! documentation and its samples. Methods, functions, in-place forms, graph nodes, stubs, reference and tests follow from
 //! the row. [`apply`] is the one road every operation takes.
 
+mod address;
 pub mod apply;
 pub mod args;
 pub mod catalogue;
@@ -11,8 +12,12 @@ pub mod contract;
 pub mod copy;
 pub mod create;
 pub mod elementwise;
+pub mod embedding;
 mod factory;
 pub mod formula;
+pub mod getitem;
+pub mod index;
+pub mod index_view;
 mod inplace;
 pub mod matmul;
 pub mod movement;
@@ -21,9 +26,13 @@ pub mod random;
 pub mod rearrange;
 pub mod reduce;
 pub mod samples;
+pub mod scatter;
+pub mod search;
 pub mod slicing;
+pub mod sort;
 pub mod strided;
 pub mod structured;
+pub mod update;
 pub mod view;
 
 pub(crate) use copy::contiguous;

@@ -69,9 +69,18 @@ impl<T: Copy + Default> Dims<T> {
     }
 
     /// Removes and returns the value at position `at`.
+    #[inline]
     pub fn remove(&mut self, at: usize) -> T {
         let value = self[at];
-        *self = self.iter().enumerate().filter(|&(i, _)| i != at).map(|(_, &x)| x).collect();
+        match &mut self.0 {
+            Repr::Inline(n, buf) => {
+                buf.copy_within(at + 1..*n as usize, at);
+                *n -= 1;
+            }
+            Repr::Heap(v) => {
+                v.remove(at);
+            }
+        }
         value
     }
 }
@@ -156,11 +165,9 @@ pub fn checked_numel(op: &'static str, sizes: &[usize]) -> Result<usize> {
     if sizes.contains(&0) {
         return Ok(0);
     }
-    sizes
-        .iter()
-        .try_fold(1usize, |n, &s| n.checked_mul(s))
-        .filter(|&n| n <= isize::MAX as usize)
-        .ok_or_else(|| Error::runtime(op, format!("numel: integer multiplication overflow: sizes {sizes:?} are too large")))
+    sizes.iter().try_fold(1usize, |n, &s| n.checked_mul(s)).filter(|&n| n <= isize::MAX as usize).ok_or_else(|| {
+        Error::runtime(op, format!("numel: integer multiplication overflow: sizes {sizes:?} are too large"))
+    })
 }
 
 /// The number of elements of sizes that are known to be addressable.
@@ -196,7 +203,9 @@ pub fn broadcast(op: &'static str, a: &[usize], b: &[usize]) -> Result<Dims> {
             (x, y) if x == y => x,
             (1, y) => y,
             (x, 1) => x,
-            _ => bail!(runtime op, "The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton dimension {i}\n{op}: got shapes {a:?} and {b:?}"),
+            _ => {
+                bail!(runtime op, "The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton dimension {i}\n{op}: got shapes {a:?} and {b:?}")
+            }
         };
     }
     Ok(out)

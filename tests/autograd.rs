@@ -100,7 +100,10 @@ fn an_in_place_change_of_a_view_reaches_the_base() -> Result<()> {
     let v = y.select(0, 1)?;
     rustgrad::ops::apply::call_in_place(
         rustgrad::ops::catalogue::find("mul").unwrap(),
-        &smallvec::smallvec![rustgrad::ops::args::Arg::Tensor(v.clone()), rustgrad::ops::args::Arg::Tensor(Tensor::scalar(10.0, DType::F64)?)],
+        &smallvec::smallvec![
+            rustgrad::ops::args::Arg::Tensor(v.clone()),
+            rustgrad::ops::args::Arg::Tensor(Tensor::scalar(10.0, DType::F64)?)
+        ],
     )?;
     assert_eq!(y.grad_fn().node().unwrap().name(), "CopySlices");
     assert_eq!(v.grad_fn().node().unwrap().name(), "AsStridedBackward0");

@@ -160,7 +160,9 @@ const BLOCK: u64 = 1 << 12;
 #[inline]
 fn next_sequence(edges: &[Edge]) -> u64 {
     let (mut next, mut end) = SEQUENCE.get();
-    let below = |n: u64| edges.iter().all(|e| e.node.as_ref().is_none_or(|node| node.sequence < n || node.sequence == u64::MAX));
+    let below = |n: u64| {
+        edges.iter().all(|e| e.node.as_ref().is_none_or(|node| node.sequence < n || node.sequence == u64::MAX))
+    };
     if next == end || !below(next) {
         // A node from another thread may have a number of a later block: take a block above everything handed out.
         next = NEXT_BLOCK.fetch_add(BLOCK, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use super::args::{Arg, Args, Read};
 use super::op::{FromOutputs, Op, Outputs, Rule};
-use super::{formula, inplace, structured, view};
+use super::{formula, inplace, structured, update, view};
 use crate::error::{Result, bail};
 use crate::scalar::Scalar;
 use crate::tensor::Tensor;
@@ -16,6 +16,7 @@ pub fn call(op: &'static Op, args: &Args) -> Result<Outputs> {
         Rule::Elementwise(rule) => formula::forward(op, rule, args),
         Rule::View(rule) => view::forward(op, rule, args),
         Rule::Structured(rule) => structured::forward(op, rule, args),
+        Rule::Update(rule) => update::forward(op, rule, args),
         Rule::Composite(f) => f(args),
         Rule::InPlace(f) => {
             f(op, args)?;
@@ -50,6 +51,7 @@ pub fn call_in_place(op: &'static Op, args: &Args) -> Result<Tensor> {
             f(op, args)?;
             Ok(args.tensor(0)?.clone())
         }
+        Rule::Update(rule) => update::in_place(op, rule, args),
         _ => {
             let Some(Arg::Tensor(target)) = args.first() else { bail!(type_ op.rust, "{}_(): expected a tensor", op.name) };
             let mut inner = args.clone();

@@ -117,6 +117,13 @@ pub trait Read {
             _ => false,
         }
     }
+    /// A list of tensors some of which are absent.
+    fn opt_tensors(&self, i: usize) -> Result<&[Option<Tensor>]> {
+        match self.arg(i) {
+            Arg::OptTensors(t) => Ok(t),
+            other => mismatch(i, "a list of tensors", other),
+        }
+    }
     /// A list of integers.
     fn ints(&self, i: usize) -> Result<&[i64]> {
         match self.arg(i) {
@@ -179,6 +186,8 @@ pub mod kinds {
     pub use crate::ops::random::Generator;
     pub use crate::tensor::Tensor;
 
+    /// A tensor without a gradient: indices, masks.
+    pub type Index = Tensor;
     /// A tensor or a number.
     #[derive(Clone, Debug)]
     pub enum Operand {

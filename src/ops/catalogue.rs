@@ -1,7 +1,10 @@
 //! The catalogue: every operation there is, family by family. Rows with one Python name are overloads, tried in this order.
 
 use super::op::Op;
-use super::{combine, contract, copy, create, elementwise, matmul, movement, random, rearrange, reduce, slicing, strided};
+use super::{
+    combine, contract, copy, create, elementwise, embedding, index, index_view, matmul, movement, random, rearrange, reduce, scatter,
+    search, slicing, sort, strided,
+};
 
 /// The rows of each family.
 pub static FAMILIES: &[&[&Op]] = &[
@@ -17,6 +20,12 @@ pub static FAMILIES: &[&[&Op]] = &[
     random::ROWS,
     copy::ROWS,
     strided::ROWS,
+    index::ROWS,
+    index_view::ROWS,
+    scatter::ROWS,
+    sort::ROWS,
+    search::ROWS,
+    embedding::ROWS,
 ];
 
 /// All rows.

@@ -4,6 +4,7 @@ use super::args::{Arg, Args};
 use super::formula::Elementwise;
 use super::samples::Sampler;
 use super::structured::Structured;
+use super::update::Update;
 use super::view::View;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -84,6 +85,8 @@ pub struct Param {
 #[allow(missing_docs, reason = "the names say it; see args::kinds")]
 pub enum Kind {
     Tensor,
+    /// A tensor that has no gradient and no edge: indices, masks.
+    Index,
     OptTensor,
     Operand,
     OptOperand,
@@ -118,6 +121,8 @@ pub enum Returns {
     Tuple,
     /// A tuple with field names, as `torch.return_types` has.
     Fields(&'static [&'static str]),
+    /// A tuple if one of these parameters is true, else one tensor.
+    TupleIf(&'static [usize]),
 }
 
 /// What an operation does.
@@ -128,6 +133,8 @@ pub enum Rule {
     View(View),
     /// A kernel with its derivative.
     Structured(Structured),
+    /// A change of a part of the first operand: on a copy, or in place.
+    Update(Update),
     /// A composition of other operations, which brings its derivative along.
     Composite(fn(&Args) -> Result<Outputs>),
     /// A change of the first argument, which comes back. Such a row has an in-place form only.
@@ -306,6 +313,7 @@ macro_rules! returns {
     (Tensor) => { $crate::ops::op::Returns::Tensor };
     (Vec) => { $crate::ops::op::Returns::Tuple };
     (Fields [$($f:literal),+]) => { $crate::ops::op::Returns::Fields(&[$($f),+]) };
+    (TupleIf [$($f:literal),+]) => { $crate::ops::op::Returns::TupleIf(&[$($f),+]) };
 }
 
 macro_rules! rust_type {
@@ -313,6 +321,7 @@ macro_rules! rust_type {
     (Vec <$t:ty>) => { Vec<$t> };
     (Fields [$a:literal, $b:literal]) => { ($crate::tensor::Tensor, $crate::tensor::Tensor) };
     (Fields [$($f:literal),+]) => { Vec<$crate::tensor::Tensor> };
+    (TupleIf [$($f:literal),+]) => { Vec<$crate::tensor::Tensor> };
 }
 
 macro_rules! samples {

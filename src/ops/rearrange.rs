@@ -81,8 +81,7 @@ op! {
             }
             let index = repeated_positions(&repeats)?;
             check_output_size(a.opt_int(3), index.numel() as i64)?;
-            let op = super::catalogue::find("index_select").ok_or_else(|| crate::Error::runtime("repeat_interleave", "needs index_select"))?;
-            super::apply::call(op, &smallvec![Arg::Tensor(t), Arg::Int(dim as i64), Arg::Tensor(index)])
+            Ok(smallvec![t.index_select(dim as i64, index)?])
         });
     /// Position `i`, `repeats[i]` times.
     ///

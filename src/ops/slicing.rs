@@ -1,8 +1,9 @@
-//! Parts of a tensor that are views of it: one index or a range of a dimension, pieces, diagonals, sliding windows; with the
-//! operations that put a gradient back in its place.
+//! Parts of a tensor that are views of it: one index of a dimension, pieces, diagonals, sliding windows; with the operations
+//! that put a gradient back in its place. Ranges are in `index_view`.
 
 use super::args::{Arg, Args, Read};
 use super::copy;
+use super::index_view::sliced;
 use super::op::Rule::{Composite as C, Structured as S, View as V};
 use super::op::{FUNCTION, LINALG, METHOD, Outputs, op};
 use super::structured::{Context, Structured};
@@ -34,30 +35,6 @@ op! {
             saves: &[],
         }),
         |s| vec![smallvec![Arg::Tensor(s.t(&[3])), Arg::Ints([3, 4][..].into()), Arg::Int(1), Arg::Int(2)]];
-    /// Every `step`-th element of a dimension from `start` up to `end`. Negative ends count from the back; all are clamped.
-    ///
-    /// # Errors
-    /// `RuntimeError` for a 0-d tensor or a step that is not positive; `IndexError` for a dimension that is not there.
-    SLICE slice(self, dim: Int = 0, start: OptInt = None, end: OptInt = None, step: Int = 1) -> Tensor = "SliceBackward0", 0,
-        V(View {
-            layouts: |input, a| Ok(smallvec![sliced(input, &a[1..])?]),
-            backward: |c| {
-                Ok(smallvec![c.when(0, |g| g.slice_backward(c.sizes(0), c.int(1)?, c.opt_int(2), c.opt_int(3), c.int(4)?))?])
-            },
-            multiple: false,
-        }),
-        |s| vec![
-            smallvec![Arg::Tensor(s.t(&[5, 3])), Arg::Int(0), Arg::Int(1), Arg::Int(-1), Arg::Int(2)],
-            smallvec![Arg::Tensor(s.t(&[2, 4])), Arg::Int(-1), Arg::None, Arg::Int(99), Arg::Int(1)],
-        ];
-    /// Zeros of `size` with `input` at a slice: the transpose of `slice`.
-    SLICE_BACKWARD slice_backward(self, size: Ints, dim: Int, start: OptInt, end: OptInt, step: Int) -> Tensor = "SliceBackwardBackward0", 0,
-        S(Structured {
-            forward: |a| placed("slice_backward", a, |whole| sliced(whole, &a[2..])),
-            backward: Some(|c| Ok(smallvec![c.when(0, |g| g.slice(c.int(2)?, c.opt_int(3), c.opt_int(4), c.int(5)?))?])),
-            saves: &[],
-        }),
-        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Ints([5, 3][..].into()), Arg::Int(0), Arg::Int(1), Arg::Int(4), Arg::Int(2)]];
     /// `length` elements of a dimension from `start`, which may be a 0-d tensor of an integer.
     ///
     /// # Errors
@@ -349,7 +326,7 @@ op! {
                 for first in 0..lap.min(n) {
                     let body = whole.body();
                     let mut layout = windows(&body.layout, dim, window, step)?;
-                    layout = sliced(&layout, &[Arg::Int(dim), Arg::Int(first), Arg::None, Arg::Int(lap)])?;
+                    layout = sliced(&layout, dim, Some(first), None, lap)?;
                     let part = Tensor::from_body(body.with_layout(layout));
                     super::add_assign(&part, &grad.slice(dim, first, None, lap)?)?;
                 }
@@ -384,26 +361,6 @@ fn selected(input: &Layout, dim: i64, index: i64) -> Result<Layout> {
     layout.sizes.remove(dim);
     let stride = layout.strides.remove(dim);
     layout.offset = (layout.offset as isize + (if index < 0 { index + n } else { index }) as isize * stride) as usize;
-    Ok(layout)
-}
-
-/// The layout of a slice, from its arguments `dim`, `start`, `end`, `step`.
-fn sliced(input: &Layout, a: &[Arg]) -> Result<Layout> {
-    if input.rank() == 0 {
-        bail!(runtime "slice", "slice() cannot be applied to a 0-dim tensor.");
-    }
-    let dim = wrap_dim("slice", a.int(0)?, input.rank())?;
-    let (n, step) = (input.sizes[dim] as i64, a.int(3)?);
-    if step <= 0 {
-        bail!(runtime "slice", "slice step must be positive");
-    }
-    let clamp = |x: i64| (if x < 0 { x.saturating_add(n) } else { x }).clamp(0, n);
-    let start = clamp(a.opt_int(1).unwrap_or(0));
-    let end = clamp(a.opt_int(2).unwrap_or(i64::MAX)).max(start);
-    let mut layout = input.clone();
-    layout.offset = (layout.offset as isize + start as isize * input.strides[dim]) as usize;
-    layout.sizes[dim] = ((end - start) as u64).div_ceil(step as u64) as usize;
-    layout.strides[dim] = input.strides[dim].saturating_mul(step as isize);
     Ok(layout)
 }
 
@@ -502,7 +459,7 @@ fn pieces(input: &Layout, dim: usize, lengths: &[usize]) -> Result<Layouts> {
     let piece = |&n: &usize| {
         let (start, end) = (at as i64, (at + n) as i64);
         at += n;
-        sliced(input, &[Arg::Int(dim as i64), Arg::Int(start), Arg::Int(end), Arg::Int(1)])
+        sliced(input, dim as i64, Some(start), Some(end), 1)
     };
     lengths.iter().map(piece).collect()
 }

@@ -34,6 +34,10 @@ pub enum Save {
     InputFor(usize, usize),
     /// A result.
     Output(usize),
+    /// An index tensor, or a list of them, by parameter number.
+    Index(usize),
+    /// Member `.1` of the list of index tensors that parameter `.0` is. Rows write [`Save::Index`].
+    IndexOf(usize, usize),
 }
 
 /// What a derivative may read.
@@ -73,6 +77,32 @@ impl Context<'_> {
     /// `RuntimeError` if it was modified in place or freed.
     pub fn input(&self, k: usize) -> Result<Tensor> {
         self.unpack(|s| matches!(s, Save::Input(i) | Save::InputFor(i, _) if *i == k))
+    }
+
+    /// Saved index tensor of parameter `i`.
+    ///
+    /// # Errors
+    /// `RuntimeError` if it was modified in place or freed.
+    pub fn index(&self, i: usize) -> Result<Tensor> {
+        self.unpack(|s| *s == Save::Index(i))
+    }
+
+    /// Saved list of index tensors of parameter `i`.
+    ///
+    /// # Errors
+    /// `RuntimeError` if one was modified in place or freed.
+    pub fn indices(&self, i: usize) -> Result<Vec<Option<Tensor>>> {
+        let saved = self.node.saved.lock();
+        let values = saved.as_ref().ok_or_else(|| freed(self.call.node))?;
+        let mut list = vec![None; self.int(i)? as usize];
+        for (save, value) in values {
+            if let Save::IndexOf(param, at) = *save
+                && param == i
+            {
+                list[at] = Some(value.unpack(self.call.node)?);
+            }
+        }
+        Ok(list)
     }
 
     /// Saved result `k`.
@@ -197,6 +227,18 @@ pub(super) fn record(
                 None => continue,
             },
             Save::Output(k) => SavedTensor::result(outputs[k].body(), k as u32),
+            Save::Index(i) | Save::IndexOf(i, _) => match &args[i] {
+                Arg::Tensor(t) => SavedTensor::input(op.rust, t, t.body())?,
+                Arg::OptTensors(list) => {
+                    for (at, t) in list.iter().enumerate() {
+                        if let Some(t) = t {
+                            saved.push((Save::IndexOf(i, at), SavedTensor::input(op.rust, t, t.body())?));
+                        }
+                    }
+                    continue;
+                }
+                _ => continue,
+            },
         };
         saved.push((save, value));
     }
@@ -228,10 +270,11 @@ fn column_major(t: &Tensor) -> bool {
     }
 }
 
-/// An argument as the node keeps it: tensors only as saved values, index tensors whole.
+/// An argument as the node keeps it: tensors only as saved values, of a list of index tensors its length.
 fn without_tensors(arg: &Arg) -> Arg {
     match arg {
         Arg::Tensor(_) | Arg::Tensors(_) => Arg::None,
+        Arg::OptTensors(list) => Arg::Int(list.len() as i64),
         other => other.clone(),
     }
 }
@@ -264,6 +307,7 @@ impl Backward for StructuredBackward {
             let name = match *save {
                 Save::Input(k) | Save::InputFor(k, _) => names.get(k).copied().map_or("tensors", |n| if n == "input" { "self" } else { n }),
                 Save::Output(_) => "result",
+                Save::Index(i) | Save::IndexOf(i, _) => self.op.params[i].name,
             };
             (Cow::Borrowed(name), SavedAttribute::Tensor(value.clone()))
         });

@@ -9,7 +9,7 @@ use crate::autograd::mode;
 use crate::autograd::node::Grads;
 use crate::error::Result;
 use crate::shape::Layout;
-use crate::tensor::{Creation, Tensor};
+use crate::tensor::{Body, Creation, Tensor};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 
@@ -79,4 +79,27 @@ pub(super) fn in_place(op: &'static Op, rule: &View, args: &Args) -> Result<Tens
         target.move_retain_grad(&old, &new);
     }
     Ok(target.clone())
+}
+
+/// One view through a layout that the caller has worked out, as [`forward`] would make it; the row's arguments are asked for
+/// only where a node records them.
+pub(super) fn single(
+    op: &'static Op,
+    rule: &View,
+    input: &Tensor,
+    body: &Body,
+    layout: Layout,
+    args: impl FnOnce() -> Args,
+) -> Result<Tensor> {
+    let recording = mode::is_grad_enabled();
+    let out = Tensor::from_body(body.with_layout(layout));
+    if input.is_inference() {
+        out.mark_inference();
+    } else {
+        out.set_view(input, if recording { Creation::Plain } else { Creation::NoGrad });
+    }
+    if recording && input.requires_grad() {
+        record(op, &args(), Some(&body.layout), rule.backward, &[], std::slice::from_ref(&out))?;
+    }
+    Ok(out)
 }

@@ -112,7 +112,11 @@ impl Program {
                 if k >= cotangents {
                     let at = k - cotangents;
                     let input = at < forward_inputs;
-                    reads.push(if input { Source::Input(at as u16) } else { Source::Result((at - forward_inputs) as u16) });
+                    reads.push(if input {
+                        Source::Input(at as u16)
+                    } else {
+                        Source::Result((at - forward_inputs) as u16)
+                    });
                 }
             }
         }

@@ -45,7 +45,10 @@ pub enum Target {
 
 /// Cuts `program` into segments within `limits`. One segment, the program itself, where it fits.
 pub fn plan(program: &Program, limits: Limits) -> Vec<Segment> {
-    assert!(limits.instructions >= 1 && limits.bindings >= 4, "a kernel holds at least one instruction of three operands");
+    assert!(
+        limits.instructions >= 1 && limits.bindings >= 4,
+        "a kernel holds at least one instruction of three operands"
+    );
     let whole = program.inputs_read().iter().filter(|r| **r).count() + program.outputs.len();
     if program.len() <= limits.instructions && whole <= limits.bindings {
         let inputs = (0..program.inputs.len() as u16).map(Place::Input).collect();
@@ -66,7 +69,8 @@ struct Planner<'p> {
 
 impl<'p> Planner<'p> {
     fn new(program: &'p Program, limits: Limits) -> Self {
-        let line: Vec<Reg> = (0..program.insts.len() as Reg).filter(|&r| program.insts[r as usize].computes()).collect();
+        let line: Vec<Reg> =
+            (0..program.insts.len() as Reg).filter(|&r| program.insts[r as usize].computes()).collect();
         let mut last_use = vec![0; program.insts.len()];
         for (at, &r) in line.iter().enumerate() {
             program.insts[r as usize].operands().for_each(|o| last_use[o as usize] = at);

@@ -97,7 +97,7 @@ macro_rules! for_each_primitive {
                     (|g, l, r, y| [Some(g * r), Some(g * l)]), "Product.";
                 Div div { float: (each x, y => x / y), int: (-), bool: (-) } -> same,
                     (|g, l, r, y| [Some(g / r), Some(-g * (y / r))]), "Quotient.";
-                Pow pow { float: (block pow), int: (each x, y => crate::backend::cpu::integer::pow(x, y)), bool: (-) } -> same,
+                Pow pow { float: (block pow), int: (each x, y => integer::pow(x, y)), bool: (-) } -> same,
                     (|g, l, r, y| {
                         // The power rule, with the two places where it would compute 0 * inf selected away.
                         let base = Sym::select(r.eq(r.zero()), g.zero(), g * (r * l.pow(r - 1.0)));
@@ -114,13 +114,13 @@ macro_rules! for_each_primitive {
                     }), "Angle of the point (y, x).";
                 Hypot hypot { float: (block hypot), int: (-), bool: (-) } -> same,
                     (|g, l, r, y| [Some(g * (l / y)), Some(g * (r / y))]), "Length of the vector (x, y) without overflow.";
-                Fmod fmod { float: (block fmod), int: (each x, y => crate::backend::cpu::integer::fmod(x, y)), bool: (-) } -> same,
+                Fmod fmod { float: (block fmod), int: (each x, y => integer::fmod(x, y)), bool: (-) } -> same,
                     (|g, l, r, y| [Some(g), Some(-g * (l / r).trunc())]), "Remainder with the sign of the dividend.";
-                Remainder remainder { float: (block remainder), int: (each x, y => crate::backend::cpu::integer::remainder(x, y)), bool: (-) } -> same,
+                Remainder remainder { float: (block remainder), int: (each x, y => integer::remainder(x, y)), bool: (-) } -> same,
                     (|g, l, r, y| [Some(g), Some(-g * (l / r).floor())]), "Remainder with the sign of the divisor.";
-                FloorDiv floor_div { float: (block floor_div), int: (each x, y => crate::backend::cpu::integer::floor_div(x, y)), bool: (-) } -> same,
+                FloorDiv floor_div { float: (block floor_div), int: (each x, y => integer::floor_div(x, y)), bool: (-) } -> same,
                     (|g, l, r, y| [Some(g.zero()), Some(g.zero())]), "Quotient rounded down.";
-                TruncDiv trunc_div { float: (each x, y => (x / y).trunc()), int: (each x, y => crate::backend::cpu::integer::trunc_div(x, y)), bool: (-) } -> same,
+                TruncDiv trunc_div { float: (each x, y => (x / y).trunc()), int: (each x, y => integer::trunc_div(x, y)), bool: (-) } -> same,
                     (|g, l, r, y| [Some(g.zero()), Some(g.zero())]), "Quotient rounded towards zero.";
                 Max maximum { float: (each x, y => if x > y || x.is_nan() { x } else { y }), int: (each x, y => if x > y { x } else { y }), bool: (each x, y => x | y) } -> same,
                     (|g, l, r, y| {
@@ -160,9 +160,9 @@ macro_rules! for_each_primitive {
                     (none), "Logical or; bitwise for integers.";
                 Xor xor { float: (-), int: (each x, y => x ^ y), bool: (each x, y => x ^ y) } -> same,
                     (none), "Exclusive or; bitwise for integers.";
-                Shl shl { float: (-), int: (each x, y => crate::backend::cpu::integer::shl(x, y)), bool: (-) } -> same,
+                Shl shl { float: (-), int: (each x, y => integer::shl(x, y)), bool: (-) } -> same,
                     (none), "Bits shifted up.";
-                Shr shr { float: (-), int: (each x, y => crate::backend::cpu::integer::shr(x, y)), bool: (-) } -> same,
+                Shr shr { float: (-), int: (each x, y => integer::shr(x, y)), bool: (-) } -> same,
                     (none), "Bits shifted down, the sign kept.";
             }
         }
@@ -200,7 +200,9 @@ macro_rules! has {
 }
 
 macro_rules! unary_vjp {
-    ((none), $g0:ident, $x0:ident, $y0:ident) => { None };
+    ((none), $g0:ident, $x0:ident, $y0:ident) => {
+        None
+    };
     ((|$g:ident, $x:ident, $y:ident| $e:expr), $g0:ident, $x0:ident, $y0:ident) => {{
         let ($g, $x, $y): (Sym, Sym, Sym) = ($g0, $x0, $y0);
         Some($e)
@@ -208,7 +210,9 @@ macro_rules! unary_vjp {
 }
 
 macro_rules! binary_vjp {
-    ((none), $g0:ident, $l0:ident, $r0:ident, $y0:ident) => { [None, None] };
+    ((none), $g0:ident, $l0:ident, $r0:ident, $y0:ident) => {
+        [None, None]
+    };
     ((|$g:ident, $l:ident, $r:ident, $y:ident| $e:expr), $g0:ident, $l0:ident, $r0:ident, $y0:ident) => {{
         let ($g, $l, $r, $y): (Sym, Sym, Sym, Sym) = ($g0, $l0, $r0, $y0);
         $e

@@ -60,7 +60,10 @@ impl Drop for Block {
         if self.reserved < LARGE {
             // SAFETY: allocated in `new` with exactly this layout.
             unsafe {
-                std::alloc::dealloc(self.ptr, Layout::from_size_align_unchecked(self.reserved, small_align(self.reserved)));
+                std::alloc::dealloc(
+                    self.ptr,
+                    Layout::from_size_align_unchecked(self.reserved, small_align(self.reserved)),
+                );
             }
         } else if !put_cached(self.ptr, self.reserved) {
             unmap(self.ptr, self.reserved);
@@ -128,7 +131,14 @@ fn map(reserved: usize) -> Option<*mut u8> {
     let whole = reserved.checked_add(PAGE)?;
     // SAFETY: an anonymous private mapping; the result is checked.
     let base = unsafe {
-        libc::mmap(std::ptr::null_mut(), whole, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        libc::mmap(
+            std::ptr::null_mut(),
+            whole,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
     };
     if base == libc::MAP_FAILED {
         return None;

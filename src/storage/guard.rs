@@ -23,7 +23,10 @@ impl<'a> Guards<'a> {
     /// Takes shared guards for `reads` and exclusive ones for `writes`. A storage may stand in both lists, and several
     /// times. Storages that nobody else can hold need not be named.
     #[inline]
-    pub fn take(reads: impl IntoIterator<Item = &'a Storage>, writes: impl IntoIterator<Item = &'a Storage>) -> Guards<'a> {
+    pub fn take(
+        reads: impl IntoIterator<Item = &'a Storage>,
+        writes: impl IntoIterator<Item = &'a Storage>,
+    ) -> Guards<'a> {
         let mut held: SmallVec<[(&Storage, bool); 4]> = SmallVec::new();
         for (storage, write) in writes.into_iter().map(|s| (s, true)).chain(reads.into_iter().map(|s| (s, false))) {
             // Writes come first, so a storage that is also read keeps the exclusive entry.

@@ -4,8 +4,8 @@
 use super::{Body, INFERENCE, Impl, REQUIRES_GRAD, Tensor, VIEW};
 use crate::autograd::engine::AccumulateGrad;
 use crate::autograd::hooks::{List, TensorHook};
-use crate::autograd::node::{Edge, Node};
 use crate::autograd::mode;
+use crate::autograd::node::{Edge, Node};
 use crate::error::{Result, bail};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -142,6 +142,17 @@ impl Tensor {
     /// The history as it is, though the base of a view may have moved on.
     pub(crate) fn grad_fn_as_is(&self) -> Edge {
         self.0.grad_fn.lock().clone()
+    }
+
+    /// The history as it is, if no other thread is changing it.
+    pub(crate) fn try_grad_fn(&self) -> Option<Edge> {
+        self.0.grad_fn.try_lock().map(|e| e.clone())
+    }
+
+    /// Lets go of the history, for a tensor that nobody will see again.
+    pub(crate) fn drop_history(&self) {
+        let old = std::mem::take(&mut *self.0.grad_fn.lock());
+        drop(old);
     }
 
     /// Where the gradient of this tensor goes: to the node that made it, or to its own accumulation.

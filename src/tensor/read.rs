@@ -69,7 +69,9 @@ impl Tensor {
         let body = self.body();
         let dense = if body.layout.is_contiguous() { body } else { crate::ops::contiguous("tolist", &body)? };
         let _guards = Guards::take([&dense.storage], []);
-        Ok((0..dense.layout.numel()).map(|i| cpu::memory::element(&dense.storage, dense.layout.offset + i, dense.dtype)).collect())
+        Ok((0..dense.layout.numel())
+            .map(|i| cpu::memory::element(&dense.storage, dense.layout.offset + i, dense.dtype))
+            .collect())
     }
 
     /// The text that PyTorch prints.
@@ -102,7 +104,10 @@ impl Elements for Shown<'_> {
         self.0.dtype
     }
     fn get(&self, index: &[usize]) -> Scalar {
-        let at = index.iter().zip(self.0.layout.strides.iter()).fold(self.0.layout.offset as isize, |o, (&i, &s)| o + i as isize * s);
+        let at = index
+            .iter()
+            .zip(self.0.layout.strides.iter())
+            .fold(self.0.layout.offset as isize, |o, (&i, &s)| o + i as isize * s);
         cpu::memory::element(&self.0.storage, at as usize, self.0.dtype)
     }
 }

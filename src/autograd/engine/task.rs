@@ -55,7 +55,14 @@ impl Task {
         if id == 0 {
             id = NEXT_TASK.fetch_add(1, Ordering::Relaxed);
         }
-        let mut task = Task { id, entries: Vec::new(), elsewhere: HashMap::new(), captures: HashMap::new(), keep_graph, create_graph };
+        let mut task = Task {
+            id,
+            entries: Vec::new(),
+            elsewhere: HashMap::new(),
+            captures: HashMap::new(),
+            keep_graph,
+            create_graph,
+        };
         for root in roots {
             if let Some(node) = root.node() {
                 task.number_or_add(node);
@@ -86,7 +93,11 @@ impl Task {
         if (mark >> 32) as u32 == self.id {
             return Some(mark as u32);
         }
-        if self.elsewhere.is_empty() { None } else { self.elsewhere.get(&(Arc::as_ptr(node).cast::<()>() as usize)).copied() }
+        if self.elsewhere.is_empty() {
+            None
+        } else {
+            self.elsewhere.get(&(Arc::as_ptr(node).cast::<()>() as usize)).copied()
+        }
     }
 
     fn number_or_add(&mut self, node: &NodeRef) -> u32 {
@@ -121,7 +132,8 @@ impl Task {
         order.sort_unstable_by_key(|&i| self.entries[i as usize].node.sequence);
         for i in order {
             let node = self.entries[i as usize].node.clone();
-            let on_path = node.edges.iter().filter_map(|e| e.node().and_then(|n| self.number(n))).any(|to| wanted[to as usize]);
+            let on_path =
+                node.edges.iter().filter_map(|e| e.node().and_then(|n| self.number(n))).any(|to| wanted[to as usize]);
             if on_path {
                 wanted[i as usize] = true;
                 self.entries[i as usize].needed = true;
@@ -151,19 +163,20 @@ impl Task {
             {
                 ask()?;
             }
-            let grads = self.step(number, results)?;
-            self.send(number, grads, &mut ready)?;
+            let node = self.entries[number as usize].node.clone();
+            let grads = self.step(number, &node, results)?;
+            self.send(&node, grads, &mut ready)?;
         }
         Ok(())
     }
 
     /// Runs one node and returns the gradients of its inputs.
-    fn step(&mut self, number: u32, results: &mut [Option<Tensor>]) -> Result<Grads> {
+    fn step(&mut self, number: u32, node: &NodeRef, results: &mut [Option<Tensor>]) -> Result<Grads> {
         let entry = &mut self.entries[number as usize];
-        let (node, needed) = (entry.node.clone(), entry.needed);
+        let needed = entry.needed;
         let mut grads = std::mem::take(&mut entry.grads);
         grads.resize(node.outputs.len(), None);
-        self.before(&node, &mut grads)?;
+        self.before(node, &mut grads)?;
         if !self.captures.is_empty() {
             for (nr, grad) in grads.iter().enumerate() {
                 for &k in self.captures.get(&(number, nr as u32)).into_iter().flatten() {
@@ -174,7 +187,8 @@ impl Task {
         if !needed {
             return Ok(Grads::new());
         }
-        let needs: SmallVec<[bool; 4]> = node.edges.iter().map(|e| e.node().is_some_and(|n| self.is_wanted(n))).collect();
+        let needs: SmallVec<[bool; 4]> =
+            node.edges.iter().map(|e| e.node().is_some_and(|n| self.is_wanted(n))).collect();
         let hooks = node.hooks();
         if let Some(hooks) = hooks {
             for (_, hook) in hooks.pre.lock().clone() {
@@ -184,7 +198,7 @@ impl Task {
             }
         }
         let seen = hooks.filter(|h| !h.post.lock().is_empty()).map(|_| grads.clone());
-        let mut out = node.body.backward(&Call { node: &node, needs: &needs }, grads)?;
+        let mut out = node.body.backward(&Call { node, needs: &needs }, grads)?;
         if let (Some(hooks), Some(seen)) = (hooks, seen) {
             for (_, hook) in hooks.post.lock().clone() {
                 if let Some(new) = hook.call(&out, &seen)? {
@@ -200,7 +214,9 @@ impl Task {
 
     fn is_wanted(&self, node: &NodeRef) -> bool {
         self.number(node).is_some_and(|n| {
-            self.entries[n as usize].needed || (!self.captures.is_empty() && (0..node.outputs.len() as u32).any(|nr| self.captures.contains_key(&(n, nr))))
+            self.entries[n as usize].needed
+                || (!self.captures.is_empty()
+                    && (0..node.outputs.len() as u32).any(|nr| self.captures.contains_key(&(n, nr))))
         })
     }
 
@@ -231,13 +247,12 @@ impl Task {
     }
 
     /// Sends gradients along the edges of a node, and queues the nodes for which nothing more is to come.
-    fn send(&mut self, number: u32, mut grads: Grads, ready: &mut BinaryHeap<(u64, u32)>) -> Result<()> {
-        let node = self.entries[number as usize].node.clone();
+    fn send(&mut self, node: &NodeRef, mut grads: Grads, ready: &mut BinaryHeap<(u64, u32)>) -> Result<()> {
         for (k, edge) in node.edges.iter().enumerate() {
             let Some(to) = edge.node() else { continue };
             let Some(to_number) = self.number(to) else { continue };
             if let Some(grad) = grads.get_mut(k).and_then(Option::take) {
-                let grad = fit(&node, k, edge, grad)?;
+                let grad = fit(node, k, edge, grad)?;
                 self.add(to_number, edge.nr, grad)?;
             }
             let entry = &mut self.entries[to_number as usize];

@@ -3,7 +3,7 @@
 
 use super::element;
 use super::reduce;
-use super::vm::{BLOCK, Compiled, Machine};
+use super::vm::{self, BLOCK, Compiled, Machine};
 use crate::backend::{Operand, Reduce};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -70,6 +70,11 @@ impl Executable {
         outputs: &[Operand<'_>],
         how: Reduce,
     ) -> Result<()> {
+        if let Some([(_, compiled)]) = self.parts.get().map(|p| &p[..])
+            && quick(compiled, sizes, inputs, scalars, outputs)
+        {
+            return Ok(());
+        }
         // Outputs that are reduced alike run in one pass; most often that is all of them.
         let mut left: SmallVec<[usize; 4]> = (0..outputs.len()).collect();
         while let Some(&first) = left.first() {
@@ -316,9 +321,6 @@ pub(super) fn coalesce(sizes: &[usize], operands: &mut [Strides]) -> Dims {
 
 /// Runs a program whose outputs have the shape of the index space.
 fn map(compiled: &Compiled, sizes: &[usize], inputs: &[Operand<'_>], scalars: &[Scalar], outputs: &[Operand<'_>]) {
-    if direct(compiled, sizes, inputs, outputs) {
-        return;
-    }
     let mut strides: SmallVec<[Strides; 8]> =
         outputs.iter().chain(inputs).map(|o| o.layout.broadcast_strides(sizes)).collect();
     // Walk memory in the order in which the first output lies.
@@ -383,23 +385,55 @@ unsafe fn scatter(w: &Walk, sizes: &[usize], start: usize, n: usize, register: *
     });
 }
 
-/// One instruction on contiguous operands in register format: the kernel runs on memory as it is.
+/// Whether an operand is the whole index space, one element after another in register format, in our own memory.
 #[inline]
-fn direct(compiled: &Compiled, sizes: &[usize], inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> bool {
-    let Some(single) = &compiled.single else { return false };
-    let out = &outputs[0];
-    let plain = |o: &Operand<'_>| {
-        element::is_direct(o.dtype) && o.layout.sizes[..] == *sizes && o.layout.is_contiguous() && !o.storage.is_foreign()
-    };
-    if !(plain(out) && inputs.iter().all(|i| plain(i) && !i.storage.same(out.storage))) {
+fn is_plain(o: &Operand<'_>, sizes: &[usize]) -> bool {
+    element::is_direct(o.dtype) && o.layout.sizes[..] == *sizes && o.layout.is_contiguous() && !o.storage.is_foreign()
+}
+
+/// The commonest case: all operands plain, no result in the memory of an operand. Kernels run on memory as it is; one
+/// instruction runs once over all of it. Returns false, having done nothing, where the case is another.
+#[inline]
+fn quick(compiled: &Compiled, sizes: &[usize], inputs: &[Operand<'_>], scalars: &[Scalar], outputs: &[Operand<'_>]) -> bool {
+    let fresh = |o: &Operand<'_>| is_plain(o, sizes) && inputs.iter().all(|i| !i.storage.same(o.storage));
+    if !(outputs.iter().all(fresh) && inputs.iter().all(|i| is_plain(i, sizes))) {
         return false;
     }
-    let mut args = [std::ptr::null(); 3];
-    for (arg, &k) in args.iter_mut().zip(&single.args) {
-        *arg = element_ptr(&inputs[k as usize]).cast_const();
+    // Nobody else can see memory that was just allocated.
+    let shared = outputs.iter().map(|o| o.storage).filter(|s| !s.is_unique());
+    let _guards = Guards::take(inputs.iter().map(|o| o.storage), shared);
+    let total = numel(sizes);
+    if let Some(single) = &compiled.single {
+        let mut constants = [0u64; 3];
+        let mut args = [std::ptr::null(); 3];
+        for ((arg, constant), place) in args.iter_mut().zip(&mut constants).zip(&single.args) {
+            *arg = match *place {
+                vm::Place::Input(k) => element_ptr(&inputs[k as usize]).cast_const(),
+                vm::Place::Constant(fill) => {
+                    *constant = fill.bits(scalars);
+                    std::ptr::from_ref(constant).cast()
+                }
+            };
+        }
+        // SAFETY: guarded, contiguous, of the kernel's types, and the output's storage is no input's. A constant is one
+        // value, its low bytes first, as the kernels with a scalar operand read it.
+        unsafe { (single.kernel)(total, args, element_ptr(&outputs[0])) };
+        return true;
     }
-    // SAFETY: guarded, contiguous, of the kernel's types, and the output's storage is no input's.
-    unsafe { (single.kernel)(numel(sizes), args, element_ptr(out)) };
+    if total == 0 {
+        return true;
+    }
+    let mut machine = Machine::new(compiled, scalars, total);
+    for start in (0..total).step_by(BLOCK) {
+        for (k, o) in inputs.iter().enumerate() {
+            machine.set_input(k, element_ptr(o).wrapping_add(start * o.dtype.size()));
+        }
+        for (k, o) in outputs.iter().enumerate() {
+            machine.set_output(k, element_ptr(o).wrapping_add(start * o.dtype.size()));
+        }
+        // SAFETY: a block inside contiguous operands of the registers' types; guarded; outputs overlap nothing.
+        unsafe { machine.run(BLOCK.min(total - start)) };
+    }
     true
 }
 

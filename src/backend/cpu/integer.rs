@@ -75,7 +75,9 @@ mod tests {
 
     #[test]
     fn division_by_the_rules_of_python() {
-        for (x, y, q, r) in [(7, 2, 3, 1), (-7, 2, -4, 1), (7, -2, -4, -1), (-7, -2, 3, -1), (i64::MIN, -1, i64::MIN, 0)] {
+        for (x, y, q, r) in
+            [(7, 2, 3, 1), (-7, 2, -4, 1), (7, -2, -4, -1), (-7, -2, 3, -1), (i64::MIN, -1, i64::MIN, 0)]
+        {
             assert_eq!((floor_div(x, y), remainder(x, y)), (q, r), "{x} // {y}");
         }
         assert_eq!((trunc_div(-7, 2), fmod(-7, 2)), (-3, -1));

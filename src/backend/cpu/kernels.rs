@@ -1,7 +1,7 @@
 //! Kernels: for every primitive and compute type a loop over a block, compiled for the baseline CPU and for AVX2 with
 //! FMA, chosen at run time. They are expanded from the table of primitives; nothing here is written per operation.
 
-use super::math;
+use super::{integer, math};
 use crate::dtype::Compute;
 use crate::program::{Binary, Unary, for_each_primitive};
 
@@ -37,12 +37,43 @@ macro_rules! compiled {
         let kernel = baseline as Kernel;
         Some(kernel)
     }};
+    (@scalar $fma:expr, $body:ident, $t:ty, $na:tt, $nb:tt, $out:ty) => {{
+        unsafe fn baseline(n: usize, args: [*const u8; 3], out: *mut u8) {
+            // SAFETY: `Kernel`'s contract; the scalar operand is one value.
+            unsafe {
+                let a = std::slice::from_raw_parts(args[0].cast::<$t>(), compiled!(@len $na n));
+                let b = std::slice::from_raw_parts(args[1].cast::<$t>(), compiled!(@len $nb n));
+                $body::<false>(a, b, std::slice::from_raw_parts_mut(out.cast::<$out>(), n));
+            }
+        }
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma")]
+        unsafe fn avx2(n: usize, args: [*const u8; 3], out: *mut u8) {
+            // SAFETY: `Kernel`'s contract; the scalar operand is one value.
+            unsafe {
+                let a = std::slice::from_raw_parts(args[0].cast::<$t>(), compiled!(@len $na n));
+                let b = std::slice::from_raw_parts(args[1].cast::<$t>(), compiled!(@len $nb n));
+                $body::<true>(a, b, std::slice::from_raw_parts_mut(out.cast::<$out>(), n));
+            }
+        }
+        #[cfg(target_arch = "x86_64")]
+        let kernel = if $fma { avx2 as Kernel } else { baseline as Kernel };
+        #[cfg(not(target_arch = "x86_64"))]
+        let kernel = baseline as Kernel;
+        Some(kernel)
+    }};
+    (@len n $n:ident) => { $n };
+    (@len 1 $n:ident) => { 1 };
 }
 
 /// The type of a result of class `same` or `bool`.
 macro_rules! out_type {
-    (same, $t:ty) => { $t };
-    (bool, $t:ty) => { u8 };
+    (same, $t:ty) => {
+        $t
+    };
+    (bool, $t:ty) => {
+        u8
+    };
 }
 
 macro_rules! unary_kernel {
@@ -79,6 +110,30 @@ macro_rules! binary_kernel {
     }};
 }
 
+/// Two loops for a primitive of two operands of which one is the same for all: its pointer leads to one value.
+macro_rules! scalar_kernels {
+    ($fma:expr, $t:ty, $r:ident, (each $x:ident, $y:ident => $e:expr)) => {{
+        #[inline(always)]
+        fn right<const FMA: bool>(a: &[$t], b: &[$t], out: &mut [out_type!($r, $t)]) {
+            let $y = b[0];
+            for (o, &$x) in out.iter_mut().zip(a) {
+                *o = ($e) as out_type!($r, $t);
+            }
+        }
+        #[inline(always)]
+        fn left<const FMA: bool>(a: &[$t], b: &[$t], out: &mut [out_type!($r, $t)]) {
+            let $x = a[0];
+            for (o, &$y) in out.iter_mut().zip(b) {
+                *o = ($e) as out_type!($r, $t);
+            }
+        }
+        let right: Option<Kernel> = compiled!(@scalar $fma, right, $t, n, 1, out_type!($r, $t));
+        let left: Option<Kernel> = compiled!(@scalar $fma, left, $t, 1, n, out_type!($r, $t));
+        right.zip(left)
+    }};
+    ($fma:expr, $t:ty, $r:ident, $other:tt) => { None };
+}
+
 macro_rules! tables {
     (unary { $($u:ident $um:ident { float: $uf:tt, int: $ui:tt, bool: $ub:tt } -> $ur:ident, $uv:tt, $ud:literal;)* }
      binary { $($b:ident $bm:ident { float: $bf:tt, int: $bi:tt, bool: $bb:tt } -> $br:ident, $bv:tt, $bd:literal;)* }) => {
@@ -100,6 +155,16 @@ macro_rules! tables {
                 Compute::F64 => binary_kernel!(fma, f64, double, $br, $bf),
                 Compute::I64 => binary_kernel!(fma, i64, double, $br, $bi),
                 Compute::Bool => binary_kernel!(fma, u8, double, $br, $bb),
+            }),* }
+        }
+        /// The kernels `x op s` and `s op x` of a primitive with a scalar; `None` if it has no such loops.
+        #[allow(clippy::unnecessary_cast, clippy::redundant_closure_call, reason = "the table's expressions are typed by their use")]
+        pub(super) fn with_scalar(op: Binary, ty: Compute, fma: bool) -> Option<(Kernel, Kernel)> {
+            match op { $(Binary::$b => match ty {
+                Compute::F32 => scalar_kernels!(fma, f32, $br, $bf),
+                Compute::F64 => scalar_kernels!(fma, f64, $br, $bf),
+                Compute::I64 => scalar_kernels!(fma, i64, $br, $bi),
+                Compute::Bool => None,
             }),* }
         }
     };

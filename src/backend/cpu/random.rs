@@ -9,7 +9,7 @@ mod distribution;
 #[cfg(test)]
 mod tests;
 
-use distribution::{Bits32, Bits64, Distribution, Exponential32, Exponential64, Integer, Normal32, Normal64};
+use distribution::{Bernoulli, Bits64, Distribution, Exponential32, Exponential64, Integer, Normal32, Normal64};
 use distribution::{Uniform32, Uniform64, WideInteger};
 
 /// Blocks that are computed side by side; the fixed width of a group, not of this processor's registers.
@@ -34,7 +34,6 @@ enum Stream {
     Integer,
     WideInteger,
     Bernoulli,
-    BernoulliTie,
     Permutation,
 }
 
@@ -110,30 +109,11 @@ impl Philox {
     /// Fills with 1 where an event of probability `p` happens, else 0: never if `p` is 0 (or less, or NaN), always if it is 1
     /// (or more). The probability is exact to 2^-64.
     pub fn bernoulli(&self, out: &mut [u8], start_index: u64, p: f64) {
-        // `threshold <= 2^64` is the probability in units of 2^-64; the casts saturate.
+        // The probability in units of 2^-64; the cast saturates, and NaN becomes 0.
         let threshold = (p * 2f64.powi(64)) as u128;
-        if threshold >= 1 << 64 {
-            return out.fill(1);
-        }
-        let (high, low) = ((threshold >> 32) as u32, threshold as u32);
-        let mut words = [0u32; 256];
-        let mut index = start_index;
-        for part in out.chunks_mut(words.len()) {
-            let words = &mut words[..part.len()];
-            self.fill(words, index, Stream::Bernoulli, &Bits32);
-            // The upper half of 64 random bits decides, but for one draw in 2^32; only that one draws the lower half.
-            let mut ties = false;
-            for (hit, &word) in part.iter_mut().zip(words.iter()) {
-                *hit = u8::from(word < high);
-                ties |= word == high;
-            }
-            if ties {
-                for (i, (hit, _)) in part.iter_mut().zip(words.iter()).enumerate().filter(|(_, (_, w))| **w == high) {
-                    let [tie, ..] = self.block(index.wrapping_add(i as u64), Stream::BernoulliTie as u64);
-                    *hit = u8::from(tie < low);
-                }
-            }
-            index = index.wrapping_add(part.len() as u64);
+        match u64::try_from(threshold) {
+            Ok(threshold) => self.fill(out, start_index, Stream::Bernoulli, &Bernoulli { threshold }),
+            Err(_) => out.fill(1),
         }
     }
 

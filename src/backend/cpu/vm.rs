@@ -25,8 +25,8 @@ struct Step {
 /// A Program compiled to kernels and slots.
 pub(super) struct Compiled {
     steps: Vec<Step>,
-    /// Slots that hold one value for the whole run, and where it comes from.
-    constants: Vec<(Slot, Fill)>,
+    /// Slots that hold one value for the whole run, where it comes from, and whether a whole block of it is needed.
+    constants: Vec<(Slot, Fill, bool)>,
     /// Types of the inputs; slot k belongs to input k.
     pub inputs: Vec<Compute>,
     /// Slot and type of each output.
@@ -36,16 +36,42 @@ pub(super) struct Compiled {
     pub single: Option<Single>,
 }
 
-/// A program of one instruction whose operands are inputs: the kernel can be called on memory directly.
+/// A program of one instruction: the kernel can be called on memory directly.
 pub(super) struct Single {
     pub kernel: Kernel,
-    pub args: SmallVec<[u16; 3]>,
+    pub args: SmallVec<[Place; 3]>,
 }
 
+/// Where an operand of a single instruction comes from.
 #[derive(Clone, Copy)]
-enum Fill {
+pub(super) enum Place {
+    Input(u16),
+    /// One value for all elements.
+    Constant(Fill),
+}
+
+/// One value for the whole run.
+#[derive(Clone, Copy)]
+pub(super) enum Fill {
     Scalar(u16, Compute),
     Bits(u64, Compute),
+}
+
+impl Fill {
+    /// The value's bits.
+    #[inline]
+    pub(super) fn bits(self, scalars: &[Scalar]) -> u64 {
+        match self {
+            Fill::Bits(bits, _) => bits,
+            Fill::Scalar(k, ty) => scalar_bits(scalars[k as usize], ty),
+        }
+    }
+
+    fn ty(self) -> Compute {
+        match self {
+            Fill::Bits(_, ty) | Fill::Scalar(_, ty) => ty,
+        }
+    }
 }
 
 impl Compiled {
@@ -68,21 +94,36 @@ impl Compiled {
                 Inst::Input(k) => slot[at] = k,
                 Inst::Scalar(k) => {
                     slot[at] = take(&mut free);
-                    constants.push((slot[at], Fill::Scalar(k, ty)));
+                    constants.push((slot[at], Fill::Scalar(k, ty), false));
                 }
                 Inst::Const(bits) => {
                     slot[at] = take(&mut free);
-                    constants.push((slot[at], Fill::Bits(bits, ty)));
+                    constants.push((slot[at], Fill::Bits(bits, ty), false));
                 }
                 _ => {
                     let operand_type = inst.operands().last().map_or(ty, |r| program.types[r as usize]);
-                    let kernel = match *inst {
+                    let constant = |r: u32| matches!(program.insts[r as usize], Inst::Scalar(_) | Inst::Const(_));
+                    let scalar = match *inst {
+                        Inst::Binary(op, l, r) if constant(l) != constant(r) => {
+                            kernels::with_scalar(op, operand_type, fma).map(|(right, left)| if constant(r) { right } else { left })
+                        }
+                        _ => None,
+                    };
+                    let kernel = scalar.or_else(|| match *inst {
                         Inst::Unary(op, _) => kernels::unary(op, operand_type, fma),
                         Inst::Binary(op, ..) => kernels::binary(op, operand_type, fma),
                         Inst::Select(..) => Some(kernels::select(ty, fma)),
                         _ => Some(kernels::cast(operand_type, ty, fma)),
-                    };
-                    let kernel = kernel.unwrap_or_else(|| panic!("{inst:?} of {operand_type:?}: the row accepts a dtype its formula lacks"));
+                    });
+                    if scalar.is_none() {
+                        // These kernels read a block of every operand.
+                        for (s, _, whole) in &mut constants {
+                            *whole |= inst.operands().any(|r| constant(r) && slot[r as usize] == *s);
+                        }
+                    }
+                    let kernel = kernel.unwrap_or_else(|| {
+                        panic!("{inst:?} of {operand_type:?}: the row accepts a dtype its formula lacks")
+                    });
                     let mut args = [0; 3];
                     inst.operands().zip(&mut args).for_each(|(r, arg)| *arg = slot[r as usize]);
                     // The result's slot is taken before the operands' are freed: kernels may not write what they read.
@@ -103,16 +144,28 @@ impl Compiled {
             // Each output has a register of its own, which may lie in memory: inputs, constants and second uses are copied.
             let mut at = slot[o as usize];
             if !program.insts[o as usize].computes() || outputs.iter().any(|&(s, _)| s == at) {
-                let copy = { next += 1; next - 1 };
+                let copy = {
+                    next += 1;
+                    next - 1
+                };
                 steps.push(Step { kernel: kernels::cast(ty, ty, fma), args: [at, 0, 0], out: copy });
+                constants.iter_mut().for_each(|(s, _, whole)| *whole |= *s == at);
                 at = copy;
             }
             outputs.push((at, ty));
         }
-        let single = match (&steps[..], &constants[..]) {
-            ([step], []) if program.outputs.len() == 1 => {
-                let operands = program.insts[program.outputs[0] as usize].operands().count().max(1);
-                Some(Single { kernel: step.kernel, args: step.args[..operands].into() })
+        let single = match &steps[..] {
+            [step] if program.outputs.len() == 1 => {
+                let inputs = program.inputs.len() as Slot;
+                let n = program.insts[program.outputs[0] as usize].operands().count().max(1);
+                let place = |slot: &Slot| match constants.iter().find(|c| c.0 == *slot) {
+                    // A kernel that wants a whole block of a constant cannot be called directly.
+                    Some((_, fill, whole)) => (!whole).then_some(Place::Constant(*fill)),
+                    None if *slot < inputs => Some(Place::Input(*slot)),
+                    None => None,
+                };
+                let args: Option<SmallVec<[Place; 3]>> = step.args[..n].iter().map(place).collect();
+                args.map(|args| Single { kernel: step.kernel, args })
             }
             _ => None,
         };
@@ -156,9 +209,10 @@ impl<'c> Machine<'c> {
         let base = base.wrapping_add(base.align_offset(64));
         let table = (0..inputs + compiled.registers).map(|k| base.wrapping_add(k * REGISTER)).collect();
         let machine = Machine { compiled, table, scratch, first_register: base };
-        for &(slot, fill) in &compiled.constants {
+        for &(slot, fill, whole) in &compiled.constants {
+            let n = if whole { n.min(BLOCK) } else { 1 };
             // SAFETY: the slot's register has room for a block.
-            unsafe { write_constant(fill, scalars, n.min(BLOCK), machine.table[slot as usize]) };
+            unsafe { write_constant(fill, scalars, n, machine.table[slot as usize]) };
         }
         machine
     }
@@ -212,10 +266,7 @@ impl Drop for Machine<'_> {
 /// # Safety
 /// `out` must have room for `n` values of the fill's type.
 unsafe fn write_constant(fill: Fill, scalars: &[Scalar], n: usize, out: *mut u8) {
-    let (bits, ty) = match fill {
-        Fill::Bits(bits, ty) => (bits, ty),
-        Fill::Scalar(k, ty) => (scalar_bits(scalars[k as usize], ty), ty),
-    };
+    let (bits, ty) = (fill.bits(scalars), fill.ty());
     // SAFETY: the caller's promise.
     unsafe {
         match ty {

@@ -13,7 +13,7 @@ use crate::scalar::Scalar;
 use crate::shape::{Dims, Layout, broadcast, checked_numel, expandable};
 use crate::storage::Storage;
 use crate::tensor::{Body, Tensor, default_dtype};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// A call whose operands are sorted out.
@@ -252,50 +252,4 @@ pub(super) fn apply(
     execute(spec, sizes, &bodies, scalars, &outputs)?;
     let scalars = SmallVec::from_slice(scalars);
     finish(Prepared { spec: spec.clone(), tensors, bodies, scalars, sizes: sizes.clone() }, outputs)
-}
-
-/// The two operators' fast path: tensors of one float dtype, straight to the specialisation.
-pub(crate) fn binary(op: &'static Op, rule: &'static Elementwise, a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    let (x, y) = (a.body(), b.body());
-    if x.dtype != y.dtype || !matches!(x.dtype, DType::F32 | DType::F64) {
-        let args: Args = smallvec![Arg::Tensor(a.clone()), Arg::Tensor(b.clone())];
-        return crate::ops::apply::call_into(op, crate::ops::apply::with_defaults(op, args));
-    }
-    let dtype = x.dtype;
-    let key = || Key { operands: smallvec![Given::Tensor(dtype); 2], numbers: 0, variant: 0, common: dtype };
-    let spec = rule.common(op, (dtype == DType::F64) as usize, key);
-    let sizes = broadcast(op.rust, &x.layout.sizes, &y.layout.sizes)?;
-    quick(spec, sizes, smallvec![a.clone(), b.clone()], smallvec![x, y], SmallVec::new())
-}
-
-/// The fast path of a tensor with a number.
-pub(crate) fn binary_number(op: &'static Op, rule: &'static Elementwise, a: &Tensor, b: Scalar) -> Result<Tensor> {
-    let x = a.body();
-    if !matches!(x.dtype, DType::F32 | DType::F64) {
-        let args: Args = smallvec![Arg::Tensor(a.clone()), Arg::Number(b)];
-        return crate::ops::apply::call_into(op, crate::ops::apply::with_defaults(op, args));
-    }
-    let dtype = x.dtype;
-    let key = || Key { operands: smallvec![Given::Tensor(dtype), Given::Number], numbers: 0, variant: 0, common: dtype };
-    let spec = rule.common(op, 2 | (dtype == DType::F64) as usize, key);
-    let sizes = x.layout.sizes.clone();
-    quick(spec, sizes, smallvec![a.clone()], smallvec![x], smallvec![b])
-}
-
-fn quick(
-    spec: Arc<Spec>,
-    sizes: Dims,
-    tensors: SmallVec<[Tensor; 3]>,
-    bodies: SmallVec<[Arc<Body>; 3]>,
-    scalars: SmallVec<[Scalar; 2]>,
-) -> Result<Tensor> {
-    let outputs = results(&spec, &sizes, &bodies, &[None])?;
-    execute(&spec, &sizes, &bodies, &scalars, &outputs)?;
-    let mut outputs = finish(Prepared { spec, tensors, bodies, scalars, sizes }, outputs)?;
-    outputs.pop().map_or_else(|| bail_internal(), Ok)
-}
-
-#[cold]
-fn bail_internal() -> Result<Tensor> {
-    bail!(runtime "", "internal error: an elementwise operation without result")
 }

@@ -250,6 +250,12 @@ impl Elementwise {
         self.cache.common[slot].get_or_init(|| self.specialise(op, key())).clone()
     }
 
+    /// [`common`](Self::common) without a reference count.
+    #[inline]
+    pub(super) fn common_ref(&self, op: &'static super::super::op::Op, slot: usize, key: impl FnOnce() -> Key) -> &Arc<Spec> {
+        self.cache.common[slot].get_or_init(|| self.specialise(op, key()))
+    }
+
     fn trace(&self, op: &'static super::super::op::Op, key: &Key) -> Spec {
         let ty = match self.promote {
             Promote::Logical => Compute::Bool,

@@ -5,7 +5,7 @@
 //! Coefficients are minimax (Remez exchange at 50 digits), rounded to f32; the comment beside each set gives the
 //! largest error after rounding. Constants split in parts have leading parts short enough for exact products.
 
-use super::{at_least, at_most, fma, polynomial};
+use super::{at_least, at_most, fma, horner};
 use std::f32::consts::{FRAC_2_PI, FRAC_PI_2, LN_2, LOG2_E, PI};
 
 /// 1.5 * 2^23: adding it rounds to an integer (ties to even) and leaves that integer in the low bits.
@@ -32,7 +32,7 @@ fn power_of_two(n: u32) -> f32 {
 /// `(expm1(r) - r) / r^2` for `|r| <= log(2) / 2`; error 2^-27.8.
 #[inline(always)]
 fn expm1_tail<const FMA: bool>(r: f32) -> f32 {
-    polynomial!(FMA, r; 0.5, 0.166_666_67, 0.041_666_463, 0.008_333_286, 0.001_393_373_2, 0.000_199_077_05)
+    horner!(FMA, r; 0.5, 0.166_666_67, 0.041_666_463, 0.008_333_286, 0.001_393_373_2, 0.000_199_077_05)
 }
 
 /// `2^n * e^r`, in two factors so that the one rounding of a denormal result is the last step.
@@ -89,8 +89,13 @@ pub(super) fn expm1<const FMA: bool>(x: f32) -> f32 {
 #[inline(always)]
 pub(super) fn sigmoid<const FMA: bool>(x: f32) -> f32 {
     let e = exp::<FMA>(-x.abs());
-    let numerator = if x >= 0.0 { 1.0 } else { e };
-    numerator / (1.0 + e)
+    let positive = x >= 0.0;
+    let sum = 1.0 + e;
+    let quotient = if positive { 1.0 } else { e } / sum;
+    // The rounding of the sum would bring the error past 2 ulp; 1 / sum is the quotient, or 1 less the quotient.
+    let lost = e - (sum - 1.0);
+    let reciprocal = if positive { quotient } else { 1.0 - quotient };
+    fma::<FMA, _>(-quotient, lost * reciprocal, quotient)
 }
 
 #[inline(always)]
@@ -98,7 +103,7 @@ pub(super) fn tanh<const FMA: bool>(x: f32) -> f32 {
     let t = x.abs();
     let z = t * t;
     // (tanh(t) / t - 1) / t^2 for t <= 0.625; error 2^-32.5.
-    let p = polynomial!(FMA, z;
+    let p = horner!(FMA, z;
         -0.333_333_3, 0.133_332_22, -0.053_948_462, 0.021_708_751, -0.008_195_098, 0.002_157_652_3);
     let near = fma::<FMA, _>(t * z, p, t);
     let far = 1.0 - 2.0 / (exp_normal::<FMA>(2.0 * at_most(t, 10.0)) + 1.0);
@@ -126,7 +131,7 @@ fn split<const DENORMALS: bool>(x: f32) -> (f32, f32, f32) {
 /// `e log 2 + log(1 + f)`; error of the polynomial 2^-29.7 of `log(1 + f)`.
 #[inline(always)]
 fn log_sum<const FMA: bool>(e: f32, f: f32) -> f32 {
-    let p = polynomial!(FMA, f;
+    let p = horner!(FMA, f;
         0.333_333_13, -0.250_000_8, 0.200_021_15, -0.166_641_82, 0.142_168_21, -0.124_678_81, 0.119_658_42,
         -0.113_526_136, 0.062_036_738);
     let z = f * f;
@@ -138,9 +143,10 @@ fn log_sum<const FMA: bool>(e: f32, f: f32) -> f32 {
 /// The logarithm of an argument for which the formula, whose value is `result`, may not hold.
 #[inline(always)]
 fn log_domain(x: f32, result: f32) -> f32 {
-    let edge = if x == 0.0 { f32::NEG_INFINITY } else { f32::NAN };
-    let edge = if x == f32::INFINITY { x } else { edge };
-    if x > 0.0 && x < f32::INFINITY { result } else { edge }
+    let low = if x == 0.0 { f32::NEG_INFINITY } else { f32::NAN };
+    // Infinity and NaN are their own logarithms.
+    let high = if x < f32::INFINITY { result } else { x };
+    if x <= 0.0 { low } else { high }
 }
 
 #[inline(always)]
@@ -159,8 +165,10 @@ pub(super) fn log1p<const FMA: bool>(x: f32) -> f32 {
     log_domain(u, log_sum::<FMA>(e, f)).copysign(x)
 }
 
-/// `|x|` up to which `sin` and `cos` reduce exactly enough: the products below must not round.
-pub(super) const TRIG_LIMIT: f32 = 8192.0;
+/// `|x|` up to which `sin` and `cos` reduce exactly enough: without FMA, the products below must not round.
+pub(super) const fn trig_limit(fused: bool) -> f32 {
+    if fused { 100_000.0 } else { 8192.0 }
+}
 
 /// `x - n pi/2` for the nearest integer `n`, and that `n` in the low bits. Without FMA, pi/2 comes in 11 + 11 + 11 + 24
 /// bits, so that the leading products with `n < 2^13` are exact.
@@ -184,12 +192,12 @@ fn quarter_turns<const FMA: bool>(x: f32) -> (f32, u32) {
 #[inline(always)]
 fn sin_cos_small<const FMA: bool>(r: f32) -> (f32, f32) {
     let z = r * r;
-    let s = polynomial!(FMA, z; -0.166_666_55, 0.008_332_19, -0.000_195_184_05);
-    let c = polynomial!(FMA, z; 0.041_666_646, -0.001_388_730_1, 2.443_067e-5);
+    let s = horner!(FMA, z; -0.166_666_55, 0.008_332_19, -0.000_195_184_05);
+    let c = horner!(FMA, z; 0.041_666_646, -0.001_388_730_1, 2.443_067e-5);
     (fma::<FMA, _>(r * z, s, r), 1.0 + fma::<FMA, _>(z * z, c, -0.5 * z))
 }
 
-/// Right for `|x| <= TRIG_LIMIT`.
+/// Right for `|x| <= trig_limit(FMA)`.
 #[inline(always)]
 pub(super) fn sin<const FMA: bool>(x: f32) -> f32 {
     let (r, n) = quarter_turns::<FMA>(x.abs());
@@ -199,7 +207,7 @@ pub(super) fn sin<const FMA: bool>(x: f32) -> f32 {
     f32::from_bits(value.to_bits() ^ sign)
 }
 
-/// Right for `|x| <= TRIG_LIMIT`.
+/// Right for `|x| <= trig_limit(FMA)`.
 #[inline(always)]
 pub(super) fn cos<const FMA: bool>(x: f32) -> f32 {
     let (r, n) = quarter_turns::<FMA>(x.abs());
@@ -208,32 +216,29 @@ pub(super) fn cos<const FMA: bool>(x: f32) -> f32 {
     f32::from_bits(value.to_bits() ^ ((n.wrapping_add(1) & 2) << 30))
 }
 
-/// `asin(s)` for `0 <= s <= 1/2` and `z = s^2`; error 2^-31.7.
+/// Above 1/2, `asin(t) = pi/2 - 2 asin(sqrt((1 - t) / 2))`: `(t > 1/2, s, tail)` where `s + tail` is the arc sine of `t`
+/// or of that root; error 2^-31.7.
 #[inline(always)]
-fn asin_small<const FMA: bool>(s: f32, z: f32) -> f32 {
-    let p = polynomial!(FMA, z; 0.166_666_6, 0.075_005_21, 0.044_513_635, 0.031_836_055, 0.014_329_189, 0.037_673_127);
-    fma::<FMA, _>(s * z, p, s)
-}
-
-/// Above 1/2, `asin(t) = pi/2 - 2 asin(sqrt((1 - t) / 2))`: `(t > 1/2, asin of t or of that root)`.
-#[inline(always)]
-fn asin_parts<const FMA: bool>(t: f32) -> (bool, f32) {
+fn asin_parts<const FMA: bool>(t: f32) -> (bool, f32, f32) {
     let big = t > 0.5;
     let z = if big { 0.5 - 0.5 * t } else { t * t };
     let s = if big { z.sqrt() } else { t };
-    (big, asin_small::<FMA>(s, z))
+    let p = horner!(FMA, z; 0.166_666_6, 0.075_005_21, 0.044_513_635, 0.031_836_055, 0.014_329_189, 0.037_673_127);
+    (big, s, s * z * p)
 }
 
 #[inline(always)]
 pub(super) fn asin<const FMA: bool>(x: f32) -> f32 {
-    let (big, p) = asin_parts::<FMA>(x.abs());
-    let result = if big { FRAC_PI_2 - fma::<FMA, _>(2.0, p, FRAC_PI_2_EXCESS) } else { p };
+    let (big, s, tail) = asin_parts::<FMA>(x.abs());
+    let large = fma::<FMA, _>(-2.0, s, FRAC_PI_2) - fma::<FMA, _>(2.0, tail, FRAC_PI_2_EXCESS);
+    let result = if big { large } else { s + tail };
     result.copysign(x)
 }
 
 #[inline(always)]
 pub(super) fn acos<const FMA: bool>(x: f32) -> f32 {
-    let (big, p) = asin_parts::<FMA>(x.abs());
+    let (big, s, tail) = asin_parts::<FMA>(x.abs());
+    let p = s + tail;
     let small = FRAC_PI_2 - (p.copysign(x) + FRAC_PI_2_EXCESS);
     let double = 2.0 * p;
     let large = if x < 0.0 { PI - (double + 2.0 * FRAC_PI_2_EXCESS) } else { double };
@@ -247,7 +252,7 @@ pub(super) fn atan<const FMA: bool>(x: f32) -> f32 {
     let q = if inverted { 1.0 / t } else { t };
     let z = q * q;
     // (atan(q) / q - 1) / q^2 for q <= 1; error 2^-28.7.
-    let p = polynomial!(FMA, z;
+    let p = horner!(FMA, z;
         -0.333_333_02, 0.199_986_26, -0.142_650_92, 0.109_566_58, -0.084_164_61, 0.058_178_104, -0.031_394_556,
         0.011_029_073, -0.001_818_756);
     let a = fma::<FMA, _>(q * z, p, q);
@@ -259,12 +264,12 @@ pub(super) fn atan<const FMA: bool>(x: f32) -> f32 {
 pub(super) fn erf<const FMA: bool>(x: f32) -> f32 {
     let t = x.abs();
     // erf(t) / t - 1 for t <= 0.93; error 2^-30.1.
-    let p = polynomial!(FMA, t * t;
+    let p = horner!(FMA, t * t;
         0.128_379_17, -0.376_126_32, 0.112_836_97, -0.026_860_1, 0.005_203_290_4, -0.000_816_961_1, 8.480_922_4e-5);
     let near = fma::<FMA, _>(t, p, t);
     // -log(erfc(t)) / t - 1 for 0.92 <= t <= 4, where erf rounds to 1; error 2^-30.3 of erf.
     let u = at_most(t, 4.0);
-    let q = polynomial!(FMA, u;
+    let q = horner!(FMA, u;
         0.128_648_49, 0.635_151_3, 0.106_236_845, -0.023_762_02, 0.003_642_429_6, -0.000_322_794_02, 1.123_001_5e-5);
     let far = 1.0 - exp_normal::<FMA>(-fma::<FMA, _>(u, q, u));
     let result = if t < 0.925 { near } else { far };

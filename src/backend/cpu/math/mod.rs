@@ -22,6 +22,7 @@ pub mod double;
 pub mod half;
 mod kernel32;
 mod kernel64;
+mod power;
 mod rounding;
 pub mod single;
 mod special;
@@ -67,11 +68,31 @@ fn at_least<T: Real>(x: T, limit: T) -> T {
     if x < limit { limit } else { x }
 }
 
-/// Horner's rule: `polynomial!(FMA, x; c0, c1, c2)` is `c0 + x * (c1 + x * c2)`.
-macro_rules! polynomial {
+/// Horner's rule: `horner!(FMA, x; c0, c1, c2)` is `c0 + x * (c1 + x * c2)`. The fewest operations, the least error.
+macro_rules! horner {
     ($fused:ident, $x:expr; $last:expr $(,)?) => { $last };
     ($fused:ident, $x:expr; $first:expr, $($rest:expr),+ $(,)?) => {
-        fma::<$fused, _>($x, polynomial!($fused, $x; $($rest),+), $first)
+        fma::<$fused, _>($x, horner!($fused, $x; $($rest),+), $first)
     };
 }
-use polynomial;
+use horner;
+
+/// Estrin's scheme, `estrin!(FMA, x; c0, c1, c2, c3)` is `(c0 + x c1) + x^2 (c2 + x c3)`: for long polynomials in loops
+/// that would otherwise wait for one product after the other.
+macro_rules! estrin {
+    (@pairs $fused:ident, $x:ident; [$($done:expr),*] $even:expr, $odd:expr $(, $rest:expr)* $(,)?) => {
+        estrin!(@pairs $fused, $x; [$($done,)* fma::<$fused, _>($x, $odd, $even)] $($rest),*)
+    };
+    (@pairs $fused:ident, $x:ident; [$($done:expr),*] $last:expr) => {
+        estrin!($fused, $x * $x; $($done,)* $last)
+    };
+    (@pairs $fused:ident, $x:ident; [$($done:expr),*]) => {
+        estrin!($fused, $x * $x; $($done),*)
+    };
+    ($fused:ident, $x:expr; $last:expr $(,)?) => { $last };
+    ($fused:ident, $x:expr; $($c:expr),+ $(,)?) => {{
+        let x = $x;
+        estrin!(@pairs $fused, x; [] $($c),+)
+    }};
+}
+use estrin;

@@ -1,10 +1,11 @@
 //! Functions over blocks of f32. What lives here: the loops, and which elements leave the vector path. What must not: the
-//! numerics (`kernel32`, `kernel64`, `special`).
+//! numerics (`kernel32`, `kernel64`, `power`, `special`).
 //!
 //! At most 2 ulp over the whole range, denormals, zeros, infinities and NaN included; the sign of zero is kept.
 
 pub use super::rounding::single::{floor_div, nextafter, remainder};
-use super::{kernel32, kernel64, special};
+use super::{kernel32, kernel64, power, special};
+use std::f64::consts::{LOG2_E, LOG10_E};
 
 /// Defines block functions of one argument from the formula of one element.
 macro_rules! unary {
@@ -76,9 +77,9 @@ unary! {
     /// The natural logarithm; `-inf` at both zeros, NaN below.
     log(v) = kernel32::log::<FMA>(v);
     /// The logarithm to base 2.
-    log2(v) = kernel64::log2::<FMA>(f64::from(v)) as f32;
+    log2(v) = (kernel64::log_for_f32::<FMA>(f64::from(v)) * LOG2_E) as f32;
     /// The logarithm to base 10.
-    log10(v) = kernel64::log10::<FMA>(f64::from(v)) as f32;
+    log10(v) = (kernel64::log_for_f32::<FMA>(f64::from(v)) * LOG10_E) as f32;
     /// `log(1 + x)`, accurate near zero; `-inf` at -1, NaN below.
     log1p(v) = kernel32::log1p::<FMA>(v);
     /// The arc sine; NaN outside [-1, 1].
@@ -90,7 +91,7 @@ unary! {
     /// The hyperbolic sine.
     sinh(v) = kernel64::sinh_for_f32::<FMA>(f64::from(v)) as f32;
     /// The hyperbolic cosine.
-    cosh(v) = kernel64::cosh::<FMA>(f64::from(v)) as f32;
+    cosh(v) = kernel64::cosh_for_f32::<FMA>(f64::from(v)) as f32;
     /// The hyperbolic tangent.
     tanh(v) = kernel32::tanh::<FMA>(v);
     /// The inverse hyperbolic sine.
@@ -119,16 +120,16 @@ unary! {
 
 unary_within! {
     /// The sine.
-    sin(v) = kernel32::sin::<FMA>(v), beyond kernel32::TRIG_LIMIT, libm::sinf;
+    sin(v) = kernel32::sin::<FMA>(v), beyond kernel32::trig_limit(FMA), libm::sinf;
     /// The cosine.
-    cos(v) = kernel32::cos::<FMA>(v), beyond kernel32::TRIG_LIMIT, libm::cosf;
+    cos(v) = kernel32::cos::<FMA>(v), beyond kernel32::trig_limit(FMA), libm::cosf;
     /// The tangent.
-    tan(v) = kernel64::tan::<FMA>(f64::from(v)) as f32, beyond kernel64::TRIG_LIMIT as f32, libm::tanf;
+    tan(v) = kernel64::tan_for_f32::<FMA>(f64::from(v)) as f32, beyond kernel64::TRIG_LIMIT as f32, libm::tanf;
 }
 
 binary! {
     /// `x^y` with C's special values: 1 for `y = 0` or `x = 1` whatever the other, NaN for a negative `x` and a fraction `y`.
-    pow(v, w) = kernel64::pow_for_f32::<FMA>(f64::from(v), f64::from(w)) as f32;
+    pow(v, w) = power::pow_for_f32::<FMA>(f64::from(v), f64::from(w)) as f32;
     /// The angle of the point `(y, x)`, first argument the ordinate, with its quadrant and the signs of zeros.
     atan2(v, w) = kernel64::atan2_for_f32::<FMA>(f64::from(v), f64::from(w)) as f32;
     /// `sqrt(x^2 + y^2)` without overflow; infinite if either is.

@@ -2,7 +2,7 @@
 //! loops, relative error about 1e-14 away from the zeros of each function, PyTorch's values at poles. What must not:
 //! anything hot enough to be worth vector code (`kernel64`).
 
-use super::{fma, polynomial};
+use super::{fma, horner, power};
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 /// `log |gamma(x)|`; `+inf` at the poles and at both infinities.
@@ -17,9 +17,9 @@ const DIGAMMA_SERIES: [f64; 8] = [
     1.0 / 252.0,
     -1.0 / 240.0,
     1.0 / 132.0,
-    -691.0 / 32760.0,
+    -691.0 / 32_760.0,
     1.0 / 12.0,
-    -3617.0 / 8160.0,
+    -3_617.0 / 8_160.0,
 ];
 
 /// The logarithmic derivative of gamma. `-inf` at 0, `+inf` at -0, NaN at the other poles and at `-inf`.
@@ -60,7 +60,7 @@ fn digamma_near_root(x: f64) -> f64 {
     const FMA: bool = false;
     const ROOT: f64 = 1.461_632_144_968_362_2;
     const ROOT_LOW: f64 = 9.549_995_429_965_697e-17;
-    let p = polynomial!(FMA, x - 1.5;
+    let p = horner!(FMA, x - 1.5;
         0.951_055_876_031_832_8, -0.423_627_421_281_457_2, 0.240_542_484_240_777_68, -0.148_404_923_054_873_85,
         0.094_988_724_454_483_89, -0.061_922_133_189_610_93, 0.040_760_833_835_893_316,
         -0.026_975_800_065_104_517, 0.017_907_251_827_882_4, -0.011_908_145_890_573_164,
@@ -127,7 +127,7 @@ fn polygamma_by_product(n: f64, x: f64) -> f64 {
     let mut k = 1.0;
     let end = zeta_start(s);
     while x + k <= end {
-        let term = libm::pow(1.0 + k / x, -s);
+        let term = 1.0 / raise(1.0 + k / x, s);
         sum += term;
         if term < f64::EPSILON * 0.01 * sum {
             break;
@@ -136,7 +136,7 @@ fn polygamma_by_product(n: f64, x: f64) -> f64 {
     }
     if x + k > end {
         let a = x + k;
-        sum += libm::pow(1.0 + k / x, -s) * zeta_remainder(s, a);
+        sum += zeta_remainder(s, a) / raise(1.0 + k / x, s);
     }
     let mut product = sum / x;
     let mut i = 1.0;
@@ -166,6 +166,24 @@ const EULER_MACLAURIN: [f64; 12] = [
 /// From where on the Euler-Maclaurin series for `sum k^-s` converges to the last bit.
 fn zeta_start(s: f64) -> f64 {
     10.0 + s
+}
+
+/// `a^s`; by repeated squaring, an order of magnitude faster, where that loses no more than a few ulp.
+fn raise(a: f64, s: f64) -> f64 {
+    if s != s.floor() || s > 16.0 {
+        return power::pow::<false>(a, s);
+    }
+    let mut square = a;
+    let mut left = s as u32;
+    let mut product = 1.0;
+    while left > 0 {
+        if left & 1 == 1 {
+            product *= square;
+        }
+        square *= square;
+        left >>= 1;
+    }
+    product
 }
 
 /// `a^s * sum over k >= 0 of (a + k)^-s`, for `a >= zeta_start(s)`.
@@ -210,14 +228,14 @@ fn zeta_from(s: f64, q: f64) -> f64 {
     let mut a = q;
     let end = zeta_start(s);
     while a < end {
-        let term = libm::pow(a, -s);
+        let term = 1.0 / raise(a, s);
         sum += term;
         if a > 0.0 && term <= f64::EPSILON * 0.01 * sum {
             return sum;
         }
         a += 1.0;
     }
-    sum + libm::pow(a, -s) * zeta_remainder(s, a)
+    sum + zeta_remainder(s, a) / raise(a, s)
 }
 
 fn zeta_negative(s: f64, q: f64) -> f64 {
@@ -241,12 +259,12 @@ fn zeta_negative(s: f64, q: f64) -> f64 {
 fn quantile_centre(q: f64) -> f64 {
     const FMA: bool = false;
     let r = 0.180_625 - q * q;
-    let above = polynomial!(FMA, r;
-        3.387_132_872_796_366_5, 133.141_667_891_784_38, 1971.590_950_306_551_3, 13731.693_765_509_46,
-        45921.953_931_549_87, 67265.770_927_008_7, 33430.575_583_588_13, 2509.080_928_730_122_7);
-    let below = polynomial!(FMA, r;
-        1.0, 42.313_330_701_600_91, 687.187_007_492_057_9, 5394.196_021_424_751, 21213.794_301_586_597,
-        39307.895_800_092_71, 28729.085_735_721_943, 5226.495_278_852_854);
+    let above = horner!(FMA, r;
+        3.387_132_872_796_366_5, 133.141_667_891_784_38, 1_971.590_950_306_551_3, 13_731.693_765_509_46,
+        45_921.953_931_549_87, 67_265.770_927_008_7, 33_430.575_583_588_13, 2_509.080_928_730_122_7);
+    let below = horner!(FMA, r;
+        1.0, 42.313_330_701_600_91, 687.187_007_492_057_9, 5_394.196_021_424_751, 21_213.794_301_586_597,
+        39_307.895_800_092_71, 28_729.085_735_721_943, 5_226.495_278_852_854);
     q * (above / below)
 }
 
@@ -259,21 +277,21 @@ fn quantile_tail(p: f64) -> f64 {
     let r = (-libm::log(p)).sqrt();
     if r <= 5.0 {
         let r = r - 1.6;
-        let above = polynomial!(FMA, r;
+        let above = horner!(FMA, r;
         1.423_437_110_749_683_5, 4.630_337_846_156_546, 5.769_497_221_460_691, 3.647_848_324_763_204_5,
         1.270_458_252_452_368_4, 0.241_780_725_177_450_6, 0.022_723_844_989_269_184,
         0.000_774_545_014_278_341_4);
-        let below = polynomial!(FMA, r;
+        let below = horner!(FMA, r;
         1.0, 2.053_191_626_637_759, 1.676_384_830_183_803_8, 0.689_767_334_985_1, 0.148_103_976_427_480_08,
         0.015_198_666_563_616_457, 0.000_547_593_808_499_534_5, 1.050_750_071_644_416_9e-09);
         above / below
     } else {
         let r = r - 5.0;
-        let above = polynomial!(FMA, r;
+        let above = horner!(FMA, r;
         6.657_904_643_501_103, 5.463_784_911_164_114, 1.784_826_539_917_291_3, 0.296_560_571_828_504_87,
         0.026_532_189_526_576_124, 0.001_242_660_947_388_078_4, 2.711_555_568_743_487_6e-05,
         2.010_334_399_292_288_1e-07);
-        let below = polynomial!(FMA, r;
+        let below = horner!(FMA, r;
         1.0, 0.599_832_206_555_888, 0.136_929_880_922_735_8, 0.014_875_361_290_850_615,
         0.000_786_869_131_145_613_3, 1.846_318_317_510_054_8e-05, 1.421_511_758_316_446e-07,
         2.044_263_103_389_939_7e-15);
@@ -299,7 +317,7 @@ pub(super) fn erfinv(x: f64) -> f64 {
     if t <= 0.85 {
         return quantile_centre(0.5 * x) * FRAC_1_SQRT_2;
     }
-    if !(t <= 1.0) {
+    if t > 1.0 {
         return f64::NAN;
     }
     (quantile_tail(0.5 - 0.5 * t) * FRAC_1_SQRT_2).copysign(x)

@@ -17,6 +17,17 @@ pub(super) fn has_fma() -> bool {
     }
 }
 
+/// Nothing, but a loop that contains it is not vectorised as a loop. Integer sums may be reordered, and LLVM then prefers to
+/// gather along the loop over keeping rows in registers, which is five times slower.
+#[inline(always)]
+fn keep_order() {
+    #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+    // SAFETY: there are no instructions.
+    unsafe {
+        std::arch::asm!("", options(nomem, nostack, preserves_flags));
+    }
+}
+
 /// One register tile: `c[rows, cols] (+)= a[rows, kc] @ b[kc, cols]`.
 pub(super) struct Tile<T> {
     pub kc: usize,
@@ -71,6 +82,7 @@ unsafe fn tile_body<T: Number, const FMA: bool, const MR: usize, const NR: usize
     // Rows past the last one repeat it: no read leaves the matrix.
     let row: [*const T; MR] = std::array::from_fn(|i| t.a.wrapping_offset(i.min(t.rows - 1) as isize * t.a_row));
     for p in 0..t.kc as isize {
+        keep_order();
         // SAFETY: `p < kc`; the pointers reach the tile by the caller's promise.
         unsafe {
             let b = *t.b.offset(p * t.b_row).cast::<[T; NR]>();
@@ -298,6 +310,48 @@ unsafe fn dots_body<T: Number, const FMA: bool, const R: usize, const L: usize>(
             *sum = unsafe { sum.mul_add::<FMA>(*x.add(whole + l), *row.add(whole + l)) };
         }
     }
+}
+
+/// The folded sums of [`dots`] from zero: for runs that are in memory as a whole.
+///
+/// # Safety
+/// As [`dots`].
+#[inline(always)]
+pub(super) unsafe fn folded_dots<T: Number, const FMA: bool, const R: usize, const L: usize>(
+    n: usize,
+    x: *const T,
+    rows: &[*const T; R],
+) -> [T; R] {
+    #[cfg(target_arch = "x86_64")]
+    if FMA {
+        // SAFETY: the caller's promise.
+        return unsafe { folded_dots_avx2::<T, R, L>(n, x, rows) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { folded_dots_body::<T, FMA, R, L>(n, x, rows) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn folded_dots_avx2<T: Number, const R: usize, const L: usize>(
+    n: usize,
+    x: *const T,
+    rows: &[*const T; R],
+) -> [T; R] {
+    // SAFETY: the caller's promise.
+    unsafe { folded_dots_body::<T, true, R, L>(n, x, rows) }
+}
+
+#[inline(always)]
+unsafe fn folded_dots_body<T: Number, const FMA: bool, const R: usize, const L: usize>(
+    n: usize,
+    x: *const T,
+    rows: &[*const T; R],
+) -> [T; R] {
+    let mut lanes = [[T::ZERO; L]; R];
+    // SAFETY: the caller's promise.
+    unsafe { dots_body::<T, FMA, R, L>(n, x, rows, &mut lanes) };
+    lanes.map(fold)
 }
 
 /// The sum of the lanes, a power of two of them: the upper half is added to the lower until one is left.

@@ -49,6 +49,20 @@ pub(super) unsafe fn dots<E: Element, const FMA: bool>(
     cancel: &dyn Fn() -> bool,
 ) -> bool {
     let b = b.turned();
+    if E::SAME && a.col_stride == 1 && b.col_stride == 1 && k <= CHECK {
+        for i in 0..m {
+            for j in 0..n {
+                // SAFETY: `i < m` and `j < n`, and the runs are contiguous.
+                unsafe {
+                    let (x, column) = (a.at(i, 0).cast(), b.at(j, 0).cast());
+                    let [sum] = kernel::folded_dots::<E::Acc, FMA, 1, DOT_LANES>(k, x, &[column]);
+                    let c = c.at(i, j);
+                    *c = E::narrow(if add { (*c).widen().add(sum) } else { sum });
+                }
+            }
+        }
+        return true;
+    }
     let mut lanes = [[[E::Acc::ZERO; DOT_LANES]; 1]; DOT_RESULTS];
     let copied = |view: &View<E>, rows: usize| if E::SAME && view.col_stride == 1 { 0 } else { rows * RUN };
     let mut scratch = Scratch::<E::Acc>::take(copied(&a, m) + copied(&b, n));
@@ -114,17 +128,25 @@ pub(super) unsafe fn columns<E: Element, const FMA: bool>(
             let mut sums: [E::Acc; GROUP] =
                 std::array::from_fn(|g| if add { (*c.at(0, (j + g).min(n - 1))).widen() } else { E::Acc::ZERO });
             for p0 in (0..k).step_by(BLOCK) {
-                let mut lanes = [[E::Acc::ZERO; VECTOR_LANES]; GROUP];
-                for p in (p0..k.min(p0 + BLOCK)).step_by(RUN) {
-                    let len = (k - p).min(RUN);
-                    // Columns past the last one repeat it.
-                    let rows = std::array::from_fn(|g| {
-                        run::<E, FMA>(&b, (j + g).min(n - 1), p, len, b_copy.wrapping_add(g * RUN))
-                    });
-                    kernel::dots::<E::Acc, FMA, GROUP, VECTOR_LANES>(len, x.add(p), &rows, &mut lanes);
-                }
-                for (sum, lanes) in sums.iter_mut().zip(lanes) {
-                    let folded = kernel::fold(lanes);
+                let end = k.min(p0 + BLOCK);
+                // Columns past the last one repeat it.
+                let column = |g: usize| (j + g).min(n - 1);
+                let folded = if E::SAME && b.col_stride == 1 {
+                    let rows = std::array::from_fn(|g| b.at(column(g), p0).cast());
+                    kernel::folded_dots::<E::Acc, FMA, GROUP, VECTOR_LANES>(end - p0, x.add(p0), &rows)
+                } else {
+                    let mut lanes = [[E::Acc::ZERO; VECTOR_LANES]; GROUP];
+                    for p in (p0..end).step_by(RUN) {
+                        let len = (end - p).min(RUN);
+                        let rows = std::array::from_fn(|g| {
+                            let copy = b_copy.wrapping_add(g * RUN);
+                            run::<E, FMA>(&b, column(g), p, len, copy)
+                        });
+                        kernel::dots::<E::Acc, FMA, GROUP, VECTOR_LANES>(len, x.add(p), &rows, &mut lanes);
+                    }
+                    lanes.map(kernel::fold)
+                };
+                for (sum, folded) in sums.iter_mut().zip(folded) {
                     *sum = if add || p0 != 0 { sum.add(folded) } else { folded };
                 }
             }

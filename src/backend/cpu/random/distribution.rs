@@ -54,8 +54,6 @@ macro_rules! per_two_words {
     )* };
 }
 
-/// The words themselves.
-pub(super) struct Bits32;
 /// The words themselves, in pairs.
 pub(super) struct Bits64;
 /// `[0, 1)` in steps of 2^-24.
@@ -70,6 +68,10 @@ pub(super) struct Exponential32 {
 pub(super) struct Exponential64 {
     pub rate: f64,
 }
+/// 1 with probability `threshold / 2^64`, else 0.
+pub(super) struct Bernoulli {
+    pub threshold: u64,
+}
 /// Integers `low .. low + range`, `range <= 2^32`.
 pub(super) struct Integer {
     pub low: i64,
@@ -77,7 +79,6 @@ pub(super) struct Integer {
 }
 
 per_word! {
-    Bits32 -> u32: |self, word| word;
     Uniform32 -> f32: |self, word| (word >> 8) as f32 * (1.0 / (1u32 << 24) as f32);
     Exponential32 -> f32: |self, word| minus_log_f32(word) / self.rate;
 }
@@ -86,6 +87,7 @@ per_two_words! {
     Bits64 -> u64: |self, word| word;
     Uniform64 -> f64: |self, word| (word >> 11) as f64 * (1.0 / (1u64 << 53) as f64);
     Exponential64 -> f64: |self, word| minus_log_f64(word) / self.rate;
+    Bernoulli -> u8: |self, word| u8::from(word < self.threshold);
     Integer -> i64: |self, word| self.low.wrapping_add(scale_short(word, self.range) as i64);
 }
 

@@ -30,15 +30,15 @@ fn groups_are_eight_blocks() {
     let philox = Philox::new(0x0123_4567_89ab_cdef);
     for group in [0, 1, (1 << 29) - 1, u64::MAX / 8] {
         let words = philox.group(group, 77);
-        for lane in 0..LANES {
-            let block = philox.block(8 * group + lane as u64, 77);
-            assert_eq!(std::array::from_fn(|w| words[w][lane] as u32), block);
+        for lane in 0..LANES as u64 {
+            let block = philox.block(8 * group + lane, 77);
+            assert_eq!(words.map(|word| word[lane as usize] as u32), block);
         }
     }
 }
 
 /// The bits of a fill, by its number.
-const FILLS: usize = 11;
+const FILLS: usize = 10;
 fn fill(philox: &Philox, which: usize, n: usize, start: u64) -> Vec<u64> {
     fn bits<T: Copy + Default>(n: usize, bits: impl Fn(T) -> u64, fill: impl FnOnce(&mut [T])) -> Vec<u64> {
         let mut out = vec![T::default(); n];
@@ -56,7 +56,6 @@ fn fill(philox: &Philox, which: usize, n: usize, start: u64) -> Vec<u64> {
         6 => bits(n, |v: i64| v as u64, |out| philox.randint(out, start, -5, 1000)),
         7 => bits(n, |v: i64| v as u64, |out| philox.randint(out, start, i64::MIN, i64::MAX)),
         8 => bits(n, u64::from, |out: &mut [u8]| philox.bernoulli(out, start, 0.3)),
-        9 => bits(n, u64::from, |out: &mut [u32]| philox.fill_body(out, start, Stream::Bernoulli, &Bits32)),
         _ => bits(n, float, |out| philox.fill_body(out, start, Stream::Normal32, &Normal32)),
     }
 }
@@ -80,7 +79,7 @@ proptest! {
             prop_assert_eq!(&whole, &parts, "fill {}", which);
         }
         // The build for this processor and the portable one agree to the bit.
-        prop_assert_eq!(fill(&philox, 2, n, start), fill(&philox, 10, n, start));
+        prop_assert_eq!(fill(&philox, 2, n, start), fill(&philox, 9, n, start));
     }
 
     #[test]
@@ -293,17 +292,6 @@ fn events_have_their_probability() {
     for (p, always) in [(0.0, 0), (-1.0, 0), (f64::NAN, 0), (1.0, 1), (2.0, 1), (f64::INFINITY, 1)] {
         philox.bernoulli(&mut hits, 0, p);
         assert!(hits.iter().all(|&h| h == always), "{p}");
-    }
-    // A probability that ends in the lower half: the word equal to the upper half asks for the lower.
-    let mut words = [0u32; 64];
-    philox.fill(&mut words, 0, Stream::Bernoulli, &Bits32);
-    let tie = u64::from(philox.block(20, Stream::BernoulliTie as u64)[0]);
-    let exact = |low: u64| (f64::from(words[20]) + low as f64 / 2f64.powi(32)) / 2f64.powi(32);
-    // Eight bits of room, because a double holds 53 of the 64.
-    for (p, hit) in [(exact(tie.saturating_sub(1 << 13)), 0), (exact(tie + (1 << 13)), 1)] {
-        let mut hits = [7u8; 64];
-        philox.bernoulli(&mut hits, 0, p);
-        assert_eq!(hits[20], hit);
     }
 }
 

@@ -42,12 +42,17 @@ fn single_precision_functions_are_within_their_bounds() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
+/// The functions in f32 arithmetic. The others go by way of f64 and err by little more than their last rounding, so the
+/// sample tells enough.
+const IN_F32: [&str; 13] =
+    ["exp", "exp2", "expm1", "log", "log1p", "sin", "cos", "asin", "acos", "atan", "tanh", "erf", "sigmoid"];
+
 #[test]
 #[ignore = "exhaustive, minutes: make ci-slow"]
-fn single_precision_functions_are_within_their_bounds_everywhere() {
+fn functions_in_f32_arithmetic_are_within_their_bounds_everywhere() {
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let mut failures = Vec::new();
-    for case in cases32() {
+    for case in cases32().into_iter().filter(|case| IN_F32.contains(&case.block.name)) {
         let part = (1_u64 << 32).div_ceil(threads);
         let work = &|i: u64| worst32(&case, i * part, ((i + 1) * part).min(1 << 32), 1);
         let slices: Vec<_> = std::thread::scope(|scope| {
@@ -69,7 +74,7 @@ fn single_precision_functions_are_within_their_bounds_everywhere() {
 /// Positive and negative f64 of every size: `count` magnitudes from `low` to `high`, spread evenly over the exponents.
 fn spread64(low: f64, high: f64, count: u64) -> Vec<f64> {
     let (low, high) = (low.to_bits(), high.to_bits());
-    let step = (high - low) / count | 1;
+    let step = ((high - low) / count) | 1;
     (0..count).map(|i| f64::from_bits(low + i * step)).flat_map(|x| [x, -x]).collect()
 }
 

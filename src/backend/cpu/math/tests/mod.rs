@@ -4,8 +4,10 @@
 mod accuracy;
 mod edges;
 mod half;
-mod speed;
 mod special;
+mod speed;
+// Values near pi and its kin are what these functions give.
+#[allow(clippy::approx_constant)]
 mod table;
 
 use super::{double, single};
@@ -58,9 +60,18 @@ macro_rules! variants {
             // SAFETY: the features have just been checked.
             unsafe { featured($($arg,)+ out) }
         }
+        type Pointer = fn($(crate::backend::cpu::math::tests::slice_for!($arg, $t),)+ &mut [$t]);
+        let (portable, fused): (Pointer, Pointer) = (portable, fused);
         crate::backend::cpu::math::tests::Variants { name: stringify!($name), portable, fused }
     }};
 }
+/// The type of the argument of that name.
+macro_rules! slice_for {
+    ($arg:ident, $t:ty) => {
+        &[$t]
+    };
+}
+pub(super) use slice_for;
 pub(super) use variants;
 
 /// A function of one argument, the same in exact arithmetic (nearly: f64 for f32), and the error allowed.
@@ -78,6 +89,11 @@ macro_rules! cases {
 
 pub(super) fn sigmoid(x: f64) -> f64 {
     if x < 0.0 { libm::exp(x) / (1.0 + libm::exp(x)) } else { 1.0 / (1.0 + libm::exp(-x)) }
+}
+
+/// `libm::acosh` gives finite values for some large negative arguments.
+fn acosh(x: f64) -> f64 {
+    if x < 1.0 { f64::NAN } else { libm::acosh(x) }
 }
 
 /// The elementary functions of f32.
@@ -100,7 +116,7 @@ pub(super) fn cases32() -> Vec<Case<f32>> {
         cosh, libm::cosh, 2.0;
         tanh, libm::tanh, 2.0;
         asinh, libm::asinh, 2.0;
-        acosh, libm::acosh, 2.0;
+        acosh, acosh, 2.0;
         atanh, libm::atanh, 2.0;
         erf, libm::erf, 2.0;
         erfc, libm::erfc, 2.0;
@@ -129,7 +145,7 @@ pub(super) fn cases64() -> Vec<Case<f64>> {
         cosh, libm::cosh, 2.0;
         tanh, libm::tanh, 2.0;
         asinh, libm::asinh, 2.0;
-        acosh, libm::acosh, 2.0;
+        acosh, acosh, 2.0;
         atanh, libm::atanh, 2.0;
         erf, libm::erf, 2.0;
         erfc, libm::erfc, 2.0;

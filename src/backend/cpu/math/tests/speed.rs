@@ -1,6 +1,7 @@
 //! Nanoseconds an element, to read rather than to assert.
 
 use super::{Binary, Unary, Variants, double, single, variants};
+use crate::backend::cpu::math::half;
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -94,10 +95,16 @@ macro_rules! measure {
 }
 
 #[test]
-#[ignore = "prints timings: cargo test --release -- --ignored --nocapture nanoseconds"]
+#[ignore = "prints timings: cargo test --release nanoseconds -- --ignored --nocapture"]
 fn nanoseconds_an_element() {
     println!("f32");
     measure!(single, f32, |x| x as f32);
+    let x: Vec<f32> = (0..BLOCK).map(|i| i as f32).collect();
+    let (mut wide, mut narrow) = (vec![0.0_f32; BLOCK], vec![0_u16; BLOCK]);
+    println!("f32_to_f16   portable {:6.2} ns", time(|| half::f32_to_f16(black_box(&x), black_box(&mut narrow))));
+    println!("f16_to_f32   portable {:6.2} ns", time(|| half::f16_to_f32(black_box(&narrow), black_box(&mut wide))));
+    println!("f32_to_bf16  portable {:6.2} ns", time(|| half::f32_to_bf16(black_box(&x), black_box(&mut narrow))));
+    println!("bf16_to_f32  portable {:6.2} ns", time(|| half::bf16_to_f32(black_box(&narrow), black_box(&mut wide))));
     println!("f64");
     measure!(double, f64, |x| x);
 }

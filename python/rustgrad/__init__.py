@@ -1,0 +1,85 @@
+"""rustgrad: PyTorch's autograd as a small, fast library. `import rustgrad as torch` runs ordinary autograd code.
+
+This file only gathers names. Tensors, operators and the engine come from the extension `rustgrad._core`; submodules
+that not every script needs are loaded when they are first asked for, which keeps the import short.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math as _math
+import sys as _sys
+from typing import TYPE_CHECKING, Any
+
+from rustgrad import _core
+from rustgrad import autograd as autograd
+from rustgrad import random as random
+from rustgrad._core import *  # noqa: F403
+from rustgrad._size import Size as Size
+from rustgrad.autograd.grad_mode import enable_grad as enable_grad
+from rustgrad.autograd.grad_mode import inference_mode as inference_mode
+from rustgrad.autograd.grad_mode import no_grad as no_grad
+from rustgrad.autograd.grad_mode import set_grad_enabled as set_grad_enabled
+from rustgrad.random import get_rng_state as get_rng_state
+from rustgrad.random import initial_seed as initial_seed
+from rustgrad.random import manual_seed as manual_seed
+from rustgrad.random import seed as seed
+from rustgrad.random import set_rng_state as set_rng_state
+from rustgrad.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from rustgrad import cuda as cuda
+    from rustgrad import nn as nn
+    from rustgrad import optim as optim
+    from rustgrad import safetensors as safetensors
+    from rustgrad import serialization as serialization
+    from rustgrad import testing as testing
+    from rustgrad import utils as utils
+    from rustgrad import version as version
+    from rustgrad.serialization import load as load
+    from rustgrad.serialization import save as save
+
+# The submodule of an extension module is an attribute; `from rustgrad._core._nn import x` needs it here too.
+_sys.modules.setdefault("rustgrad._core._nn", _core._nn)
+_core._set_size_type(Size)
+
+e = _math.e
+inf = _math.inf
+nan = _math.nan
+pi = _math.pi
+newaxis = None
+
+_SUBMODULES = frozenset({"cuda", "func", "nn", "optim", "safetensors", "serialization", "testing", "utils", "version"})
+_ELSEWHERE = {"load": "rustgrad.serialization", "save": "rustgrad.serialization"}
+
+
+def is_tensor(obj: Any) -> bool:
+    """Whether `obj` is a tensor."""
+    return isinstance(obj, _core.Tensor)
+
+
+def __getattr__(name: str) -> Any:
+    """A submodule or function that is loaded when it is first used."""
+    if name in _SUBMODULES:
+        try:
+            return importlib.import_module(f"rustgrad.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"rustgrad.{name}":  # it is there, and something that it needs is not
+                raise
+    elif name in _ELSEWHERE:
+        found = globals()[name] = getattr(importlib.import_module(_ELSEWHERE[name]), name)
+        return found
+    raise AttributeError(f"module 'rustgrad' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_SUBMODULES, *_ELSEWHERE})
+
+
+# PyTorch's short names of dtypes. Last, because they hide builtins from here on.
+double = _core.float64
+half = _core.float16
+long = _core.int64
+short = _core.int16
+float = _core.float32
+int = _core.int32

@@ -1,0 +1,24 @@
+//! TO WHOM: the extension module `rustgrad._core`. The only room that names pyo3. Methods and functions of operations are
+//! installed from the catalogue; what is written by hand here is Python's own protocol: operators, indexing, numbers,
+//! buffers, identity, hooks.
+
+mod bind;
+mod data;
+mod dispatch;
+mod dtype;
+mod error;
+mod graph;
+mod identity;
+mod index;
+mod module;
+mod numpy;
+mod stubs;
+mod tensor;
+
+use pyo3::prelude::*;
+
+/// The extension module.
+#[pymodule(gil_used = true)]
+fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    module::init(m)
+}

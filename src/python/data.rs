@@ -1,0 +1,574 @@
+//! Tensors from Python data and back: nested lists, conversion, pickling, copying, printing options.
+
+use super::bind::{self, sequence};
+use super::dtype;
+use super::identity::{wrap, wrap_new};
+use super::numpy;
+use super::tensor::{PyTensor, make_instance};
+use crate::dtype::{Category, DType};
+use crate::error::Result;
+use crate::ops;
+use crate::scalar::Scalar;
+use crate::shape::{Dims, Layout, Strides, checked_numel};
+use crate::storage::{Guards, Storage};
+use crate::tensor::{Body, PrintChange, PrintOptions, Tensor, default_dtype};
+use parking_lot::RwLock;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyUserWarning, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
+
+/// More levels than this are taken for a mistake (a list that contains itself), before the stack ends.
+const MAX_DEPTH: usize = 128;
+
+/// A copy of a tensor's values in memory of its own, without history.
+pub(super) fn own(t: &Tensor) -> Result<Tensor> {
+    Ok(Tensor::from_shared(ops::contiguous("tensor", &t.body())?))
+}
+
+/// What nested sequences hold.
+#[derive(Default)]
+struct Gathered {
+    sizes: Vec<usize>,
+    values: Vec<Scalar>,
+    /// The dtype that the values ask for; numbers of Python ask by category only.
+    dtype: Option<DType>,
+    category: Option<Category>,
+}
+
+impl Gathered {
+    fn push(&mut self, s: Scalar, dtype: Option<DType>) {
+        self.values.push(s);
+        match dtype {
+            Some(d) => self.dtype = Some(self.dtype.map_or(d, |e| e.promote(d))),
+            None => self.category = Some(self.category.map_or(s.category(), |c| c.max(s.category()))),
+        }
+    }
+
+    /// The dtype of the whole.
+    fn result(&self) -> DType {
+        let number = self.category.map(|c| match c {
+            Category::Bool => DType::Bool,
+            Category::Int => DType::I64,
+            Category::Float => default_dtype(),
+        });
+        match (self.dtype, number) {
+            (Some(a), Some(b)) => a.promote(b),
+            (Some(a), None) => a,
+            (None, Some(b)) => b,
+            (None, None) => default_dtype(),
+        }
+    }
+}
+
+fn gather(obj: &Bound<'_, PyAny>, depth: usize, out: &mut Gathered) -> PyResult<()> {
+    if depth > MAX_DEPTH {
+        return Err(PyValueError::new_err(format!(
+            "too many dimensions '{}': data is nested more than {MAX_DEPTH} deep",
+            obj.get_type().name()?
+        )));
+    }
+    if let Some(t) = bind::tensor(obj) {
+        return gather_tensor(&t, depth, out);
+    }
+    if let Some(items) = items(obj)? {
+        if out.sizes.len() == depth {
+            if !out.values.is_empty() {
+                return Err(PyTypeError::new_err(format!(
+                    "not a sequence: expected a number at dim {depth}, got {}",
+                    obj.get_type().name()?
+                )));
+            }
+            out.sizes.push(items.len());
+        } else if out.sizes[depth] != items.len() {
+            return Err(PyValueError::new_err(format!(
+                "expected sequence of length {} at dim {depth} (got {})",
+                out.sizes[depth],
+                items.len()
+            )));
+        }
+        for item in &items {
+            gather(item, depth + 1, out)?;
+        }
+        return Ok(());
+    }
+    if depth < out.sizes.len() {
+        return Err(PyTypeError::new_err(format!(
+            "expected a sequence of length {} at dim {depth}, got {}",
+            out.sizes[depth],
+            obj.get_type().name()?
+        )));
+    }
+    let numpy_dtype = if bind::is_numpy_scalar(obj)? {
+        Some(numpy::copy_of(&obj.py().import("numpy")?.call_method1("asarray", (obj,))?)?.dtype())
+    } else {
+        None
+    };
+    match bind::number(obj)? {
+        Some(s) => {
+            out.push(s, numpy_dtype);
+            Ok(())
+        }
+        None if obj.cast::<PyString>().is_ok() => {
+            Err(PyTypeError::new_err(format!("new(): invalid data type '{}'", obj.get_type().name()?)))
+        }
+        None => Err(PyRuntimeError::new_err(format!("Could not infer dtype of {}", obj.get_type().name()?))),
+    }
+}
+
+fn gather_tensor(t: &Tensor, depth: usize, out: &mut Gathered) -> PyResult<()> {
+    for (d, &n) in t.sizes().iter().enumerate() {
+        if out.sizes.len() == depth + d {
+            out.sizes.push(n);
+        } else if out.sizes[depth + d] != n {
+            return Err(PyValueError::new_err(format!(
+                "expected sequence of length {} at dim {} (got {n})",
+                out.sizes[depth + d],
+                depth + d
+            )));
+        }
+    }
+    if depth + t.rank() < out.sizes.len() {
+        return Err(PyTypeError::new_err("expected a sequence, got a tensor of fewer dimensions"));
+    }
+    let dtype = t.dtype();
+    t.to_scalars()?.into_iter().for_each(|s| out.push(s, Some(dtype)));
+    Ok(())
+}
+
+/// The items of a sequence: lists and tuples, and whatever has a length and items (arrays, ranges).
+fn items<'py>(obj: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+    if let Some(items) = sequence(obj) {
+        return Ok(Some(items));
+    }
+    let plain = obj.cast::<PyFloat>().is_ok()
+        || obj.cast::<PyInt>().is_ok()
+        || obj.cast::<PyBool>().is_ok()
+        || obj.cast::<PyString>().is_ok()
+        || obj.cast::<PyDict>().is_ok();
+    if plain || !obj.hasattr("__len__")? || !obj.hasattr("__getitem__")? {
+        return Ok(None);
+    }
+    if numpy::is_array(obj)? && obj.getattr("ndim")?.extract::<usize>()? == 0 {
+        return Ok(None);
+    }
+    match obj.len() {
+        Ok(n) => (0..n).map(|i| obj.get_item(i)).collect::<PyResult<_>>().map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
+/// A tensor from nested sequences, numbers, arrays or tensors, always a copy.
+pub(super) fn from_data(obj: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Tensor> {
+    let t = if let Some(t) = bind::tensor(obj) {
+        own(&t.detach())?
+    } else if numpy::is_array(obj)? {
+        numpy::copy_of(obj)?
+    } else {
+        let mut gathered = Gathered::default();
+        gather(obj, 0, &mut gathered)?;
+        let dtype = dtype.unwrap_or_else(|| gathered.result());
+        return build(&gathered, dtype);
+    };
+    Ok(match dtype {
+        Some(d) if d != t.dtype() => ops::to_dtype(&t, d)?,
+        _ => t,
+    })
+}
+
+fn build(g: &Gathered, dtype: DType) -> PyResult<Tensor> {
+    let n = checked_numel("tensor", &g.sizes)?;
+    if n != g.values.len() {
+        return Err(PyValueError::new_err(format!(
+            "expected {n} values for shape {:?}, got {}",
+            g.sizes,
+            g.values.len()
+        )));
+    }
+    let storage = Storage::uninit("tensor", n * dtype.size())?;
+    for (i, &v) in g.values.iter().enumerate() {
+        if dtype.category() == Category::Int
+            && let Scalar::Int(x) = v
+            && !fits(x, dtype)
+        {
+            return Err(PyRuntimeError::new_err(format!(
+                "value cannot be converted to type {} without overflow",
+                c_name(dtype)
+            )));
+        }
+        crate::backend::cpu::memory::set_element(&storage, i, dtype, v);
+    }
+    Ok(Tensor::from_body(Body::new(storage, Layout::contiguous(g.sizes[..].into()), dtype)))
+}
+
+fn fits(x: i64, dtype: DType) -> bool {
+    match dtype {
+        DType::U8 => (-255..=255).contains(&x),
+        DType::I8 => i8::try_from(x).is_ok(),
+        DType::I16 => i16::try_from(x).is_ok(),
+        DType::I32 => i32::try_from(x).is_ok(),
+        _ => true,
+    }
+}
+
+fn c_name(dtype: DType) -> &'static str {
+    match dtype {
+        DType::U8 => "uint8_t",
+        DType::I8 => "int8_t",
+        DType::I16 => "int16_t",
+        DType::I32 => "int",
+        _ => "int64_t",
+    }
+}
+
+fn opt_dtype(obj: Option<&Bound<'_, PyAny>>) -> PyResult<Option<DType>> {
+    match obj {
+        None => Ok(None),
+        Some(o) => match dtype::extract(o) {
+            Some(d) => Ok(Some(d)),
+            None => Err(PyTypeError::new_err(format!(
+                "tensor(): argument 'dtype' must be torch.dtype, not {}",
+                o.get_type().name()?
+            ))),
+        },
+    }
+}
+
+/// `torch.tensor`: a tensor with a copy of the data.
+#[pyfunction]
+#[pyo3(signature = (data, *, dtype=None, device=None, requires_grad=false, pin_memory=false))]
+pub(super) fn tensor<'py>(
+    data: &Bound<'py, PyAny>,
+    dtype: Option<&Bound<'py, PyAny>>,
+    device: Option<&Bound<'py, PyAny>>,
+    requires_grad: bool,
+    pin_memory: bool,
+) -> PyResult<Bound<'py, PyTensor>> {
+    let _ = pin_memory;
+    let py = data.py();
+    if let Some(d) = device {
+        dtype::available(d)?;
+    }
+    if data.cast::<PyTensor>().is_ok() {
+        let text = c"To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).";
+        PyErr::warn(py, &py.get_type::<PyUserWarning>(), text, 1)?;
+    }
+    let t = from_data(data, opt_dtype(dtype)?)?;
+    if requires_grad {
+        if !t.dtype().is_float() {
+            return Err(PyRuntimeError::new_err(
+                "Only Tensors of floating point and complex dtype can require gradients",
+            ));
+        }
+        t.set_requires_grad(true)?;
+    }
+    wrap_new(py, t)
+}
+
+/// `torch.as_tensor`: the data itself where it is a tensor or an array of the dtype asked for, else a copy.
+#[pyfunction]
+#[pyo3(signature = (data, dtype=None, device=None))]
+pub(super) fn as_tensor<'py>(
+    data: &Bound<'py, PyAny>,
+    dtype: Option<&Bound<'py, PyAny>>,
+    device: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    if let Some(d) = device {
+        dtype::available(d)?;
+    }
+    let want = opt_dtype(dtype)?;
+    let py = data.py();
+    if let Some(t) = bind::tensor(data) {
+        return match want {
+            Some(d) if d != t.dtype() => Ok(wrap(py, &ops::to_dtype(&t, d)?)?.into_any()),
+            _ => Ok(data.clone()),
+        };
+    }
+    if numpy::is_array(data)?
+        && let Ok(t) = numpy::from_buffer(data, true)
+    {
+        return Ok(wrap(py, &want.map_or(Ok(t.clone()), |d| ops::to_dtype(&t, d))?)?.into_any());
+    }
+    Ok(wrap_new(py, from_data(data, want)?)?.into_any())
+}
+
+/// `Tensor(...)`: sizes or data, in the default dtype.
+pub(super) fn legacy(args: &Bound<'_, PyTuple>) -> PyResult<Tensor> {
+    if args.is_empty() {
+        return Ok(ops::zeros(&[0], default_dtype())?);
+    }
+    let first = args.get_item(0)?;
+    if args.len() == 1 && bind::int(&first)?.is_none() {
+        return match bind::tensor(&first) {
+            Some(t) => Ok(t.detach()),
+            None if first.cast::<PyFloat>().is_ok() => {
+                Err(PyTypeError::new_err("new(): data must be a sequence (got float)"))
+            }
+            None => from_data(&first, Some(default_dtype())),
+        };
+    }
+    let mut sizes = Dims::new();
+    for arg in args.iter() {
+        match bind::int(&arg)? {
+            Some(n) if n >= 0 => sizes.push(n as usize),
+            Some(n) => {
+                return Err(PyRuntimeError::new_err(format!("Trying to create tensor with negative dimension {n}")));
+            }
+            None => {
+                return Err(PyTypeError::new_err(format!(
+                    "Tensor(): sizes must be integers, not {}",
+                    arg.get_type().name()?
+                )));
+            }
+        }
+    }
+    Ok(ops::zeros(&sizes, default_dtype())?)
+}
+
+/// A number as Python sees it.
+pub(super) fn scalar_object<'py>(py: Python<'py>, s: Scalar) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match s {
+        Scalar::Bool(b) => PyBool::new(py, b).to_owned().into_any(),
+        Scalar::Int(i) => i.into_pyobject(py)?.into_any(),
+        Scalar::Float(x) => PyFloat::new(py, x).into_any(),
+    })
+}
+
+/// Nested lists of a tensor's elements; a number for a 0-d tensor.
+pub(super) fn to_list<'py>(py: Python<'py>, t: &Tensor) -> PyResult<Bound<'py, PyAny>> {
+    let sizes = t.sizes();
+    let values = t.to_scalars()?;
+    nested(py, &sizes, &values)
+}
+
+fn nested<'py>(py: Python<'py>, sizes: &[usize], values: &[Scalar]) -> PyResult<Bound<'py, PyAny>> {
+    let Some((&n, rest)) = sizes.split_first() else { return scalar_object(py, values[0]) };
+    let step: usize = rest.iter().product();
+    let items = (0..n).map(|i| nested(py, rest, &values[i * step..(i + 1) * step])).collect::<PyResult<Vec<_>>>()?;
+    Ok(PyList::new(py, items)?.into_any())
+}
+
+/// An iterator over the first dimension.
+pub(super) fn iterate<'py>(py: Python<'py>, t: &Tensor) -> PyResult<Bound<'py, PyAny>> {
+    if t.rank() == 0 {
+        return Err(PyTypeError::new_err("iteration over a 0-d tensor"));
+    }
+    let parts = wrap(py, t)?.call_method1("unbind", (0,))?;
+    Ok(parts.try_iter()?.into_any())
+}
+
+/// `Tensor.to`.
+pub(super) fn to<'py>(
+    slf: &Bound<'py, PyTensor>,
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let t = &slf.get().tensor;
+    let mut want = t.dtype();
+    let mut copy = false;
+    let mut flags = 0;
+    for arg in args.iter() {
+        if let Some(d) = dtype::extract(&arg) {
+            want = d;
+        } else if let Some(other) = bind::tensor(&arg) {
+            want = other.dtype();
+        } else if let Ok(b) = arg.cast::<PyBool>() {
+            // Positional flags are `non_blocking`, then `copy`.
+            flags += 1;
+            copy |= flags == 2 && b.is_true();
+        } else if !arg.is_none() {
+            dtype::available(&arg)?;
+        }
+    }
+    for (key, value) in kwargs.into_iter().flatten() {
+        match key.extract::<String>()?.as_str() {
+            "dtype" => want = opt_dtype(Some(&value).filter(|v| !v.is_none()))?.unwrap_or(want),
+            "device" if !value.is_none() => drop(dtype::available(&value)?),
+            "other" => want = bind::tensor(&value).map_or(want, |o| o.dtype()),
+            "copy" => copy = value.is_truthy()?,
+            "device" | "non_blocking" | "memory_format" => {}
+            other => return Err(PyTypeError::new_err(format!("to() got an unexpected keyword argument '{other}'"))),
+        }
+    }
+    if want == t.dtype() {
+        return if copy { Ok(wrap(slf.py(), &t.copy()?)?.into_any()) } else { Ok(slf.clone().into_any()) };
+    }
+    let t = t.clone();
+    let converted = slf.py().detach(|| ops::to_dtype(&t, want))?;
+    Ok(wrap(slf.py(), &converted)?.into_any())
+}
+
+/// `Tensor.type`: the legacy name, or a conversion.
+pub(super) fn type_of<'py>(
+    slf: &Bound<'py, PyTensor>,
+    want: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let t = &slf.get().tensor;
+    let py = slf.py();
+    let Some(want) = want else {
+        return Ok(format!("torch.{}Tensor", t.dtype().legacy()).into_pyobject(py)?.into_any());
+    };
+    let named = |s: &str| DType::ALL.into_iter().find(|d| s == format!("torch.{}Tensor", d.legacy()));
+    let dtype = match want.cast::<PyString>() {
+        Ok(s) => named(&s.to_cow()?).ok_or_else(|| PyValueError::new_err(format!("invalid type: '{want}'")))?,
+        Err(_) => {
+            dtype::extract(want).ok_or_else(|| PyTypeError::new_err("dtype must be a type, str, or dtype object"))?
+        }
+    };
+    Ok(wrap(py, &ops::to_dtype(t, dtype)?)?.into_any())
+}
+
+// ---- copying and pickling ----------------------------------------------------------------------------------------------
+
+/// All bytes of a tensor's storage.
+pub(super) fn storage_bytes(t: &Tensor) -> Vec<u8> {
+    let body = t.body();
+    let _guards = Guards::take([&body.storage], []);
+    crate::backend::cpu::memory::read(&body.storage, 0, body.storage.bytes())
+}
+
+/// A tensor over a copy of raw bytes.
+#[pyfunction]
+pub(super) fn _tensor_from_bytes<'py>(
+    buffer: &Bound<'py, PyAny>,
+    dtype: &Bound<'py, PyAny>,
+    sizes: Vec<usize>,
+    strides: Vec<isize>,
+    offset: usize,
+) -> PyResult<Bound<'py, PyTensor>> {
+    let py = buffer.py();
+    let dtype = dtype::extract(dtype).ok_or_else(|| PyTypeError::new_err("dtype must be a torch.dtype"))?;
+    let bytes = buffer.cast::<PyBytes>().map(|b| b.as_bytes().to_vec()).or_else(|_| buffer.extract::<Vec<u8>>())?;
+    if sizes.len() != strides.len() || strides.iter().any(|s| *s < 0) {
+        return Err(PyValueError::new_err(format!("sizes {sizes:?} and strides {strides:?} do not describe a tensor")));
+    }
+    let n = checked_numel("tensor", &sizes)?;
+    let last = sizes
+        .iter()
+        .zip(&strides)
+        .try_fold(offset, |n, (&s, &d)| s.saturating_sub(1).checked_mul(d as usize).and_then(|r| n.checked_add(r)));
+    if n > 0 && last.is_none_or(|l| l >= bytes.len() / dtype.size()) {
+        return Err(PyValueError::new_err(format!(
+            "sizes {sizes:?}, strides {strides:?} and offset {offset} reach past {} bytes of {dtype}",
+            bytes.len()
+        )));
+    }
+    let storage = Storage::uninit("tensor", bytes.len())?;
+    crate::backend::cpu::memory::write(&bytes, &storage);
+    let layout = Layout { sizes: sizes[..].into(), strides: Strides::from_slice(&strides), offset };
+    wrap_new(py, Tensor::from_body(Body::new(storage, layout, dtype)))
+}
+
+/// `Tensor.__reduce_ex__`: the elements' memory, shape and strides, whether a gradient is required, and attributes.
+pub(super) fn reduce<'py>(slf: &Bound<'py, PyTensor>, _protocol: i32) -> PyResult<Bound<'py, PyAny>> {
+    let py = slf.py();
+    let t = &slf.get().tensor;
+    // Only the memory that the elements span goes along, not the whole storage of a small view.
+    let body = t.body();
+    let (start, end) = body.layout.extent().unwrap_or((0, 0));
+    let size = body.dtype.size();
+    let bytes = {
+        let _guards = Guards::take([&body.storage], []);
+        crate::backend::cpu::memory::read::<u8>(&body.storage, start * size, (end - start) * size)
+    };
+    let offset = body.layout.offset.saturating_sub(start);
+    let rebuild = py.import("rustgrad._core")?.getattr("_rebuild_tensor")?;
+    let attributes = slf.as_any().getattr("__dict__")?;
+    let attributes = if attributes.is_truthy()? { attributes } else { py.None().into_bound(py) };
+    let class = slf.get_type();
+    let args = (
+        class,
+        PyBytes::new(py, &bytes),
+        dtype::object(py, body.dtype)?,
+        PyTuple::new(py, &body.layout.sizes[..])?,
+        PyTuple::new(py, &body.layout.strides[..])?,
+        offset,
+        t.requires_grad(),
+        attributes,
+    );
+    Ok((rebuild, args).into_pyobject(py)?.into_any())
+}
+
+/// What unpickling a tensor calls.
+#[pyfunction]
+#[pyo3(signature = (class, buffer, dtype, sizes, strides, offset, requires_grad, attributes=None))]
+#[allow(clippy::too_many_arguments, reason = "what a pickled tensor consists of")]
+pub(super) fn _rebuild_tensor<'py>(
+    class: &Bound<'py, PyType>,
+    buffer: &Bound<'py, PyAny>,
+    dtype: &Bound<'py, PyAny>,
+    sizes: Vec<usize>,
+    strides: Vec<isize>,
+    offset: usize,
+    requires_grad: bool,
+    attributes: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let plain = _tensor_from_bytes(buffer, dtype, sizes, strides, offset)?;
+    let plain_class = class.is(class.py().get_type::<PyTensor>());
+    let object = if plain_class { plain.into_any() } else { make_instance(class, plain.get().tensor.clone())? };
+    object.cast::<PyTensor>()?.get().tensor.set_requires_grad(requires_grad)?;
+    if let Some(attributes) = attributes {
+        object.getattr("__dict__")?.call_method1("update", (attributes,))?;
+    }
+    Ok(object)
+}
+
+/// `copy.deepcopy`: leaves only; the gradient is copied along, attributes too.
+pub(super) fn deepcopy<'py>(slf: &Bound<'py, PyTensor>, memo: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>> {
+    let py = slf.py();
+    let t = &slf.get().tensor;
+    if !t.is_leaf() {
+        return Err(PyRuntimeError::new_err(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.  If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001",
+        ));
+    }
+    let key = slf.as_ptr() as usize;
+    if let Some(known) = memo.get_item(key)? {
+        return Ok(known);
+    }
+    let copy = Tensor::from_shared(ops::copy::duplicate("deepcopy", &t.body())?);
+    copy.set_requires_grad(t.requires_grad())?;
+    let class = slf.get_type();
+    let object = if class.is(py.get_type::<PyTensor>()) {
+        wrap_new(py, copy.clone())?.into_any()
+    } else {
+        make_instance(&class, copy.clone())?
+    };
+    memo.set_item(key, &object)?;
+    let deep = py.import("copy")?.getattr("deepcopy")?;
+    if let Some(g) = t.grad() {
+        let g = deep.call1((wrap(py, &g.detach())?, memo))?;
+        copy.set_grad(Some(g.cast::<PyTensor>()?.get().tensor.clone()))?;
+    }
+    let attributes = slf.as_any().getattr("__dict__")?;
+    if attributes.is_truthy()? {
+        object.getattr("__dict__")?.call_method1("update", (deep.call1((attributes, memo))?,))?;
+    }
+    Ok(object)
+}
+
+// ---- printing ----------------------------------------------------------------------------------------------------------
+
+static OPTIONS: RwLock<Option<PrintOptions>> = RwLock::new(None);
+
+/// How tensors print now.
+pub(super) fn print_options() -> PrintOptions {
+    OPTIONS.read().unwrap_or_default()
+}
+
+/// `torch.set_printoptions`.
+#[pyfunction]
+#[pyo3(signature = (precision=None, threshold=None, edgeitems=None, linewidth=None, profile=None, sci_mode=None))]
+pub(super) fn set_printoptions(
+    precision: Option<usize>,
+    threshold: Option<f64>,
+    edgeitems: Option<usize>,
+    linewidth: Option<usize>,
+    profile: Option<&str>,
+    sci_mode: Option<bool>,
+) {
+    // A threshold may be any number, infinity included: the count of elements is compared with it.
+    let threshold = threshold.map(|t| t.floor().max(0.0) as usize);
+    let change = PrintChange { precision, threshold, edgeitems, linewidth, profile, sci_mode };
+    let mut options = OPTIONS.write();
+    *options = Some(options.unwrap_or_default().updated(&change));
+}

@@ -1,0 +1,97 @@
+//! One Python object per tensor: `x.grad is x.grad`, `node.variable is p`. The Rust tensor knows its object without owning
+//! it; an object that dies clears the slot, and the next question makes a new one.
+
+use crate::autograd::node::NodeRef;
+use crate::ops::op::Outputs;
+use crate::tensor::Tensor;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use super::tensor::PyTensor;
+
+/// The slot in an object that remembers its own address, to clear the Rust side's slot when it dies.
+#[derive(Default)]
+pub(super) struct Slot(AtomicPtr<()>);
+
+impl Slot {
+    pub(super) fn fill(&self, object: *mut ffi::PyObject, owner: &AtomicPtr<()>) {
+        self.0.store(object.cast(), Ordering::Release);
+        owner.store(object.cast(), Ordering::Release);
+    }
+
+    /// Clears the owner's slot if it still names this object.
+    pub(super) fn clear(&self, owner: &AtomicPtr<()>) {
+        let me = self.0.load(Ordering::Acquire);
+        let _ = owner.compare_exchange(me, std::ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+/// The living object that a slot names.
+pub(super) fn alive<'py, T: pyo3::PyTypeInfo>(py: Python<'py>, slot: &AtomicPtr<()>) -> Option<Bound<'py, T>> {
+    let object = slot.load(Ordering::Acquire).cast::<ffi::PyObject>();
+    if object.is_null() {
+        return None;
+    }
+    // SAFETY: an object clears the slot when it is deallocated, which happens while the interpreter is held, as it is here;
+    // one that is being torn down has no references left and is not revived.
+    unsafe {
+        if ffi::Py_REFCNT(object) <= 0 {
+            return None;
+        }
+        Some(Bound::from_borrowed_ptr(py, object).cast_into_unchecked::<T>())
+    }
+}
+
+/// The object of a tensor.
+pub(super) fn wrap<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyTensor>> {
+    if let Some(object) = alive::<PyTensor>(py, &tensor.0.python) {
+        return Ok(object);
+    }
+    wrap_new(py, tensor.clone())
+}
+
+/// The object of a tensor that has none yet.
+#[inline]
+pub(super) fn wrap_new(py: Python<'_>, tensor: Tensor) -> PyResult<Bound<'_, PyTensor>> {
+    let object = Bound::new(py, PyTensor::new(tensor))?;
+    register(&object);
+    Ok(object)
+}
+
+/// Makes an object its tensor's own.
+#[inline]
+pub(super) fn register(object: &Bound<'_, PyTensor>) {
+    let this = object.get();
+    this.slot.fill(object.as_ptr(), &this.tensor.0.python);
+}
+
+/// What an operation returns, as Python sees it.
+pub(super) fn wrap_outputs<'py>(
+    py: Python<'py>,
+    op: &'static crate::ops::op::Op,
+    outputs: Outputs,
+) -> PyResult<Bound<'py, PyAny>> {
+    use crate::ops::op::Returns;
+    match op.returns {
+        Returns::Tensor => match outputs.into_iter().next() {
+            Some(t) => Ok(wrap(py, &t)?.into_any()),
+            None => Ok(py.None().into_bound(py)),
+        },
+        Returns::Tuple => {
+            let items: Vec<_> = outputs.iter().map(|t| wrap(py, t)).collect::<PyResult<_>>()?;
+            Ok(PyTuple::new(py, items)?.into_any())
+        }
+        Returns::Fields(names) => {
+            let items: Vec<_> = outputs.iter().map(|t| wrap(py, t)).collect::<PyResult<_>>()?;
+            let make = py.import("rustgrad._return_types")?.getattr("make")?;
+            make.call1((op.name, PyTuple::new(py, names)?, PyTuple::new(py, items)?))
+        }
+    }
+}
+
+/// Clears the slot of a node when its object dies.
+pub(super) fn clear_node(slot: &Slot, node: &NodeRef) {
+    slot.clear(&node.python);
+}
