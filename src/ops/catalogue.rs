@@ -2,8 +2,8 @@
 
 use super::op::Op;
 use super::{
-    activation, comparison, copy, elementwise, embedding, index, index_view, movement, reduce, scatter, search, sort, special,
-    strided, transcendental,
+    activation, combine, comparison, contract, copy, create, elementwise, embedding, index, index_view, matmul, movement, random,
+    rearrange, reduce, scatter, search, slicing, sort, special, strided, transcendental,
 };
 
 /// The rows of each family.
@@ -15,6 +15,13 @@ pub static FAMILIES: &[&[&Op]] = &[
     activation::ROWS,
     reduce::ROWS,
     movement::ROWS,
+    slicing::ROWS,
+    combine::ROWS,
+    rearrange::ROWS,
+    matmul::ROWS,
+    contract::ROWS,
+    create::ROWS,
+    random::ROWS,
     copy::ROWS,
     strided::ROWS,
     index::ROWS,
