@@ -69,9 +69,18 @@ impl<T: Copy + Default> Dims<T> {
     }
 
     /// Removes and returns the value at position `at`.
+    #[inline]
     pub fn remove(&mut self, at: usize) -> T {
         let value = self[at];
-        *self = self.iter().enumerate().filter(|&(i, _)| i != at).map(|(_, &x)| x).collect();
+        match &mut self.0 {
+            Repr::Inline(n, buf) => {
+                buf.copy_within(at + 1..*n as usize, at);
+                *n -= 1;
+            }
+            Repr::Heap(v) => {
+                v.remove(at);
+            }
+        }
         value
     }
 }

@@ -69,6 +69,7 @@ impl SavedTensor {
             // A tensor that was given other data since (`x.data = t`) comes back as forward saw it.
             Origin::Input(tensor) if Arc::ptr_eq(&tensor.body(), body) => tensor.clone(),
             Origin::Input(tensor) => Tensor::with_history(body.clone(), tensor.edge()),
+            Origin::Result(_) if !body.dtype.is_float() => Tensor::from_shared(body.clone()),
             Origin::Result(nr) => Tensor::with_history(body.clone(), Edge::new(node.clone(), *nr)),
             Origin::Copy(edge) => Tensor::with_history(body.clone(), edge.clone()),
         })

@@ -1,16 +1,25 @@
 //! The CPU: the block VM that runs Programs, reductions, matrix products, index kernels, random numbers.
 
+pub(crate) mod accumulate;
+pub(crate) mod draw;
 mod element;
 mod elementwise;
+pub(crate) mod index;
 pub(crate) mod integer;
 mod kernels;
 pub mod math;
 pub mod matmul;
 pub(crate) mod memory;
+pub(crate) mod product;
 pub mod random;
 mod reduce;
+pub(crate) mod search;
+pub(crate) mod sequence;
+pub(crate) mod sort;
 pub(crate) mod strided;
+pub(crate) mod triangle;
 mod vm;
+mod walk;
 
 pub use elementwise::{Executable, force_limits};
 

@@ -1,7 +1,10 @@
 //! The catalogue: every operation there is, family by family. Rows with one Python name are overloads, tried in this order.
 
 use super::op::Op;
-use super::{activation, comparison, copy, elementwise, movement, reduce, special, strided, transcendental};
+use super::{
+    activation, combine, comparison, contract, copy, create, elementwise, embedding, index, index_view, matmul, movement, random,
+    rearrange, reduce, scatter, search, slicing, sort, special, strided, transcendental,
+};
 
 /// The rows of each family.
 pub static FAMILIES: &[&[&Op]] = &[
@@ -12,8 +15,21 @@ pub static FAMILIES: &[&[&Op]] = &[
     activation::ROWS,
     reduce::ROWS,
     movement::ROWS,
+    slicing::ROWS,
+    combine::ROWS,
+    rearrange::ROWS,
+    matmul::ROWS,
+    contract::ROWS,
+    create::ROWS,
+    random::ROWS,
     copy::ROWS,
     strided::ROWS,
+    index::ROWS,
+    index_view::ROWS,
+    scatter::ROWS,
+    sort::ROWS,
+    search::ROWS,
+    embedding::ROWS,
 ];
 
 /// All rows.

@@ -3,10 +3,11 @@
 use super::apply;
 use super::args::{Arg, Read};
 use super::op::{FUNCTION, METHOD, op};
-use super::op::Rule::Structured as S;
+use super::op::Rule::{Structured as S, Update as U};
 use super::structured::Structured;
+use super::update::Update;
 use crate::autograd::{mode, no_grad};
-use crate::backend::{Executable, Reduce};
+use crate::backend::{Executable, Reduce, cpu};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::program::trace;
@@ -45,17 +46,15 @@ op! {
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::DType(DType::F32)]];
     /// The elements of `src`, broadcast and converted to this tensor's shape and dtype: what `copy_` writes.
     COPY copy_from as "copy" (self, src: Tensor, non_blocking: Bool = false) -> Tensor = "CopyBackwards", super::op::INPLACE,
-        S(Structured {
-            forward: |a| {
-                let (to, from) = (a.tensor(0)?.body(), a.tensor(1)?.body());
+        U(Update {
+            write: |to, a| {
+                let from = a.tensor(1)?.body();
                 if !expandable(&from.layout.sizes, &to.layout.sizes) {
                     bail!(runtime "copy_", "The size of tensor a ({}) must match the size of tensor b ({}) at non-singleton dimension 0\ncopy_: shapes {:?} and {:?}", to.layout.sizes.first().unwrap_or(&1), from.layout.sizes.first().unwrap_or(&1), to.layout.sizes, from.layout.sizes);
                 }
-                let out = Body::new(Storage::uninit("copy_", to.layout.numel() * to.dtype.size())?, dense_like(&to.layout), to.dtype);
-                convert("copy_", &from, &out)?;
-                Ok(smallvec![Tensor::from_body(out)])
+                convert("copy_", &from, to)
             },
-            backward: Some(|c| {
+            backward: |c| {
                 let from = match (c.needs(1), c.grad(0)) {
                     (true, Some(g)) => Some(to_dtype(&sum_to_size(&g, c.sizes(1))?, c.dtype(1))?),
                     _ => None,
@@ -65,7 +64,7 @@ op! {
                     _ => None,
                 };
                 Ok(smallvec![to, from])
-            }),
+            },
             saves: &[],
         }),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.t(&[3])), Arg::Bool(false)]];
@@ -73,7 +72,7 @@ op! {
 
 
 /// Where a copy of a tensor lies: as it does if it is dense, else row-major.
-fn dense_like(layout: &Layout) -> Layout {
+pub(super) fn dense_like(layout: &Layout) -> Layout {
     if layout.is_dense() {
         Layout { sizes: layout.sizes.clone(), strides: layout.strides.clone(), offset: 0 }
     } else {
@@ -149,6 +148,11 @@ pub fn sum_of(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 
 /// `a += b` without history.
 pub fn add_assign(a: &Tensor, b: &Tensor) -> Result<()> {
+    let (to, from) = (a.body(), b.body());
+    if to.storage.is_writable() && !a.is_inference() && cpu::accumulate::add_assign(&to.operand(), &from.operand()) {
+        to.bump_version();
+        return Ok(());
+    }
     let args = apply::with_defaults(&super::elementwise::ADD, smallvec![Arg::Tensor(a.clone()), Arg::Tensor(b.clone())]);
     no_grad(|| apply::call_in_place(&super::elementwise::ADD, &args)).map(drop)
 }

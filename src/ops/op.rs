@@ -4,6 +4,7 @@ use super::args::{Arg, Args};
 use super::formula::Elementwise;
 use super::samples::Sampler;
 use super::structured::Structured;
+use super::update::Update;
 use super::view::View;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -56,6 +57,8 @@ pub const LINALG: u16 = 64;
 pub const NN_INPLACE: u16 = 256;
 /// Takes `out=`.
 pub const OUT: u16 = 128;
+/// A property of `Tensor`: no call, one operand.
+pub const PROPERTY: u16 = 512;
 /// A method, a function with `out=`, and an in-place method: the common elementwise operation.
 pub const EVERYWHERE: u16 = METHOD | FUNCTION | INPLACE | OUT;
 
@@ -84,6 +87,8 @@ pub struct Param {
 #[allow(missing_docs, reason = "the names say it; see args::kinds")]
 pub enum Kind {
     Tensor,
+    /// A tensor that has no gradient and no edge: indices, masks.
+    Index,
     OptTensor,
     Operand,
     OptOperand,
@@ -102,7 +107,11 @@ pub enum Kind {
     Dtype,
     OptDType,
     Tensors,
+    /// Tensors given one by one, or as one list.
+    VarTensors,
     OptTensors,
+    OptDevice,
+    OptGenerator,
 }
 
 impl Kind {
@@ -121,6 +130,8 @@ pub enum Returns {
     Tuple,
     /// A tuple with field names, as `torch.return_types` has.
     Fields(&'static [&'static str]),
+    /// A tuple if one of these parameters is true, else one tensor.
+    TupleIf(&'static [usize]),
 }
 
 /// What an operation does.
@@ -131,8 +142,12 @@ pub enum Rule {
     View(View),
     /// A kernel with its derivative.
     Structured(Structured),
+    /// A change of a part of the first operand: on a copy, or in place.
+    Update(Update),
     /// A composition of other operations, which brings its derivative along.
     Composite(fn(&Args) -> Result<Outputs>),
+    /// A change of the first argument, which comes back. Such a row has an in-place form only.
+    InPlace(fn(&'static Op, &Args) -> Result<()>),
 }
 
 impl Op {
@@ -307,6 +322,7 @@ macro_rules! returns {
     (Tensor) => { $crate::ops::op::Returns::Tensor };
     (Vec) => { $crate::ops::op::Returns::Tuple };
     (Fields [$($f:literal),+]) => { $crate::ops::op::Returns::Fields(&[$($f),+]) };
+    (TupleIf [$($f:literal),+]) => { $crate::ops::op::Returns::TupleIf(&[$($f),+]) };
 }
 
 macro_rules! rust_type {
@@ -314,6 +330,7 @@ macro_rules! rust_type {
     (Vec <$t:ty>) => { Vec<$t> };
     (Fields [$a:literal, $b:literal]) => { ($crate::tensor::Tensor, $crate::tensor::Tensor) };
     (Fields [$($f:literal),+]) => { Vec<$crate::tensor::Tensor> };
+    (TupleIf [$($f:literal),+]) => { Vec<$crate::tensor::Tensor> };
 }
 
 macro_rules! samples {

@@ -34,6 +34,10 @@ pub enum Save {
     InputFor(usize, usize),
     /// A result.
     Output(usize),
+    /// An index tensor, or a list of them, by parameter number.
+    Index(usize),
+    /// Member `.1` of the list of index tensors that parameter `.0` is. Rows write [`Save::Index`].
+    IndexOf(usize, usize),
 }
 
 /// What a derivative may read.
@@ -75,6 +79,32 @@ impl Context<'_> {
         self.unpack(|s| matches!(s, Save::Input(i) | Save::InputFor(i, _) if *i == k))
     }
 
+    /// Saved index tensor of parameter `i`.
+    ///
+    /// # Errors
+    /// `RuntimeError` if it was modified in place or freed.
+    pub fn index(&self, i: usize) -> Result<Tensor> {
+        self.unpack(|s| *s == Save::Index(i))
+    }
+
+    /// Saved list of index tensors of parameter `i`.
+    ///
+    /// # Errors
+    /// `RuntimeError` if one was modified in place or freed.
+    pub fn indices(&self, i: usize) -> Result<Vec<Option<Tensor>>> {
+        let saved = self.node.saved.lock();
+        let values = saved.as_ref().ok_or_else(|| freed(self.call.node))?;
+        let mut list = vec![None; self.int(i)? as usize];
+        for (save, value) in values {
+            if let Save::IndexOf(param, at) = *save
+                && param == i
+            {
+                list[at] = Some(value.unpack(self.call.node)?);
+            }
+        }
+        Ok(list)
+    }
+
     /// Saved result `k`.
     ///
     /// # Errors
@@ -98,6 +128,11 @@ impl Context<'_> {
     /// The dtype that tensor argument of edge `k` had.
     pub fn dtype(&self, k: usize) -> DType {
         self.node.inputs[k].as_ref().map_or(DType::F32, |m| m.dtype)
+    }
+
+    /// Whether tensor argument of edge `k` was a matrix that lay column-major, as a transposed one does.
+    pub fn lies_transposed(&self, k: usize) -> bool {
+        k < 8 && self.node.transposed >> k & 1 == 1
     }
 
     /// The layout that the first tensor argument of a view operation had.
@@ -133,6 +168,8 @@ struct StructuredBackward {
     /// For each edge what the tensor was; `None` if it was not given.
     inputs: SmallVec<[Option<Meta>; 2]>,
     layout: Option<Box<Layout>>,
+    /// Which of the first eight edges were column-major matrices, a bit each.
+    transposed: u8,
     derivative: Derivative,
     saved: Mutex<Option<SmallVec<[(Save, SavedTensor); 1]>>>,
 }
@@ -190,6 +227,18 @@ pub(super) fn record(
                 None => continue,
             },
             Save::Output(k) => SavedTensor::result(outputs[k].body(), k as u32),
+            Save::Index(i) | Save::IndexOf(i, _) => match &args[i] {
+                Arg::Tensor(t) => SavedTensor::input(op.rust, t, t.body())?,
+                Arg::OptTensors(list) => {
+                    for (at, t) in list.iter().enumerate() {
+                        if let Some(t) = t {
+                            saved.push((Save::IndexOf(i, at), SavedTensor::input(op.rust, t, t.body())?));
+                        }
+                    }
+                    continue;
+                }
+                _ => continue,
+            },
         };
         saved.push((save, value));
     }
@@ -200,6 +249,7 @@ pub(super) fn record(
         args: args.iter().map(without_tensors).collect(),
         inputs: tensors.iter().map(|t| t.map(|t| meta(t.body()))).collect(),
         layout: layout.map(|l| Box::new(l.clone())),
+        transposed: tensors.iter().take(8).enumerate().fold(0, |bits, (k, t)| bits | (t.is_some_and(column_major) as u8) << k),
         derivative,
         saved: Mutex::new(Some(saved)),
     };
@@ -212,10 +262,19 @@ pub(super) fn record(
     Ok(())
 }
 
-/// An argument as the node keeps it: tensors only as saved values, index tensors whole.
+fn column_major(t: &Tensor) -> bool {
+    let layout = &t.body().layout;
+    match (&layout.sizes[..], &layout.strides[..]) {
+        ([m, n], [1, step]) => *m > 1 && *n > 1 && *step >= *m as isize,
+        _ => false,
+    }
+}
+
+/// An argument as the node keeps it: tensors only as saved values, of a list of index tensors its length.
 fn without_tensors(arg: &Arg) -> Arg {
     match arg {
         Arg::Tensor(_) | Arg::Tensors(_) => Arg::None,
+        Arg::OptTensors(list) => Arg::Int(list.len() as i64),
         other => other.clone(),
     }
 }
@@ -248,6 +307,7 @@ impl Backward for StructuredBackward {
             let name = match *save {
                 Save::Input(k) | Save::InputFor(k, _) => names.get(k).copied().map_or("tensors", |n| if n == "input" { "self" } else { n }),
                 Save::Output(_) => "result",
+                Save::Index(i) | Save::IndexOf(i, _) => self.op.params[i].name,
             };
             (Cow::Borrowed(name), SavedAttribute::Tensor(value.clone()))
         });

@@ -1,0 +1,243 @@
+//! Looking things up: places in sorted sequences, membership, counts by value. Kernels take their guards themselves.
+
+use super::element::{Element, with_element};
+use super::elementwise::element_ptr;
+use super::sort::{Ordered, sorted_keys};
+use crate::backend::Operand;
+use crate::storage::Guards;
+
+/// For each of `values`, where it would go in its sorted sequence: before equals, or behind them if `right`. All operands
+/// are row-major; `sequences` holds one sequence for all, or one for each row of `values`; `sorter` (int64), if given, says
+/// in which order a sequence is sorted. `to` is int64. NaN goes last.
+///
+/// # Errors
+/// The first entry of `sorter` that is out of range.
+pub(crate) fn searchsorted(
+    to: &Operand<'_>,
+    values: &Operand<'_>,
+    sequences: &Operand<'_>,
+    sorter: Option<&Operand<'_>>,
+    right: bool,
+) -> Result<(), i64> {
+    let _guards = Guards::take([values.storage, sequences.storage].into_iter().chain(sorter.map(|s| s.storage)), [to.storage]);
+    let length = sequences.layout.sizes.last().copied().unwrap_or(0);
+    let shared = sequences.layout.rank() == 1;
+    let row = if shared { usize::MAX } else { values.layout.sizes.last().copied().unwrap_or(1).max(1) };
+    let n = values.layout.numel();
+    let out = element_ptr(to).cast::<i64>();
+    with_element!(values.dtype, E => {
+        let (val, seq) = (element_ptr(values).cast::<E>(), element_ptr(sequences).cast::<E>());
+        let order = sorter.map(|s| element_ptr(s).cast::<i64>());
+        for i in 0..n {
+            let start = i / row * length;
+            // SAFETY: inside the row-major operands, guarded; an entry of the sorter is checked before it is used.
+            let place = unsafe {
+                let x = val.add(i).read().load();
+                let at = |j: usize| -> Result<_, i64> {
+                    let j = match order {
+                        None => j,
+                        Some(order) => {
+                            let k = order.add(start + j).read();
+                            if k < 0 || k >= length as i64 { return Err(k) }
+                            k as usize
+                        }
+                    };
+                    Ok(seq.add(start + j).read().load())
+                };
+                let (mut low, mut high) = (0, length);
+                while low < high {
+                    let middle = low + (high - low) / 2;
+                    let m = at(middle)?;
+                    // Written so that NaN, on either side, moves on.
+                    #[allow(clippy::neg_cmp_op_on_partial_ord, reason = "NaN compares false")]
+                    let before = if right { !(m > x) } else { !(m >= x) };
+                    if before { low = middle + 1 } else { high = middle }
+                }
+                low
+            };
+            // SAFETY: inside the result.
+            unsafe { out.add(i).write(place as i64) };
+        }
+    });
+    Ok(())
+}
+
+/// Whether all entries are at least 0 and below `n`.
+pub(crate) fn all_below(of: &Operand<'_>, n: usize) -> bool {
+    let _guards = Guards::take([of.storage], []);
+    let src = element_ptr(of).cast::<i64>();
+    // SAFETY: a row-major int64 operand, guarded.
+    (0..of.layout.numel()).all(|i| (unsafe { src.add(i).read() } as u64) < n as u64)
+}
+
+/// For each of `elements` whether it is among `tests`, or whether it is not if `invert`. Row-major operands of one dtype;
+/// `to` is bool. NaN is among nothing.
+pub(crate) fn isin(to: &Operand<'_>, elements: &Operand<'_>, tests: &Operand<'_>, invert: bool) {
+    let _guards = Guards::take([elements.storage, tests.storage], [to.storage]);
+    let keys = sorted_keys(tests);
+    let out = element_ptr(to);
+    with_element!(elements.dtype, E => {
+        let src = element_ptr(elements).cast::<E>();
+        for i in 0..elements.layout.numel() {
+            // SAFETY: inside both row-major operands, guarded.
+            unsafe {
+                let found = keys.binary_search(&src.add(i).read().key()).is_ok();
+                out.add(i).write((found != invert) as u8);
+            }
+        }
+    });
+}
+
+/// Adds to `to[v]`, for each value `v` of a vector, 1 (`to` is int64) or the value's weight (`to` has the weights' dtype,
+/// float32 or float64).
+///
+/// # Errors
+/// The first value that is negative or not below the length of `to`.
+pub(crate) fn bincount(to: &Operand<'_>, values: &Operand<'_>, weights: Option<&Operand<'_>>) -> Result<(), i64> {
+    let _guards = Guards::take([values.storage].into_iter().chain(weights.map(|w| w.storage)), [to.storage]);
+    let (n, bins) = (values.layout.numel(), to.layout.numel());
+    let src = element_ptr(values).cast::<i64>();
+    // SAFETY: inside row-major operands, guarded; a value is checked before it is used.
+    let place = |i: usize| unsafe {
+        let v = src.add(i).read();
+        if (v as u64) < bins as u64 { Ok(v as usize) } else { Err(v) }
+    };
+    macro_rules! weigh {
+        ($t:ty, $weights:expr) => {{
+            let (out, weights) = (element_ptr(to).cast::<$t>(), element_ptr($weights).cast::<$t>());
+            for i in 0..n {
+                let at = place(i)?;
+                // SAFETY: as above.
+                unsafe { out.add(at).write(out.add(at).read() + weights.add(i).read()) };
+            }
+        }};
+    }
+    match weights {
+        None => {
+            let out = element_ptr(to).cast::<i64>();
+            for i in 0..n {
+                let at = place(i)?;
+                // SAFETY: as above.
+                unsafe { out.add(at).write(out.add(at).read() + 1) };
+            }
+        }
+        Some(w) if w.dtype == crate::dtype::DType::F32 => weigh!(f32, w),
+        Some(w) => weigh!(f64, w),
+    }
+    Ok(())
+}
+
+/// The smallest and the largest element of a row-major operand of an integer dtype; `None` if it is empty.
+pub(crate) fn extremes(of: &Operand<'_>) -> Option<(i64, i64)> {
+    let _guards = Guards::take([of.storage], []);
+    let src = element_ptr(of).cast::<i64>();
+    // SAFETY: a row-major int64 operand, guarded.
+    let values = (0..of.layout.numel()).map(|i| unsafe { src.add(i).read() });
+    values.fold(None, |e, v| Some(e.map_or((v, v), |(l, h): (i64, i64)| (l.min(v), h.max(v)))))
+}
+
+/// Counts of elements in `bins` equal bins over `[low, high]`, both ends included; NaN and what is outside is not counted.
+/// `from` is row-major float32 or float64. Positions are computed in that type, as PyTorch does.
+pub(crate) fn histogram(from: &Operand<'_>, bins: usize, low: f64, high: f64) -> Vec<f64> {
+    let _guards = Guards::take([from.storage], []);
+    let mut counts = vec![0f64; bins];
+    macro_rules! count {
+        ($t:ty) => {{
+            let src = element_ptr(from).cast::<$t>();
+            let (low, high) = (low as $t, high as $t);
+            for i in 0..from.layout.numel() {
+                // SAFETY: inside the row-major operand, guarded.
+                let x = unsafe { src.add(i).read() };
+                if x >= low && x <= high {
+                    let at = ((x - low) * bins as $t / (high - low)) as usize;
+                    counts[at.min(bins - 1)] += 1.0;
+                }
+            }
+        }};
+    }
+    if from.dtype == crate::dtype::DType::F32 { count!(f32) } else { count!(f64) }
+    counts
+}
+
+/// The smallest and the largest element of a row-major float operand, NaN if one is NaN; `None` if it is empty.
+pub(crate) fn float_extremes(of: &Operand<'_>) -> Option<(f64, f64)> {
+    let _guards = Guards::take([of.storage], []);
+    let mut ends: Option<(f64, f64)> = None;
+    let mut see = |v: f64| {
+        ends = Some(match ends {
+            None => (v, v),
+            Some(_) if v.is_nan() => (v, v),
+            Some((l, h)) => (if v < l { v } else { l }, if v > h { v } else { h }),
+        });
+    };
+    for i in 0..of.layout.numel() {
+        // SAFETY: inside the row-major operand, guarded.
+        unsafe {
+            match of.dtype {
+                crate::dtype::DType::F32 => see(element_ptr(of).cast::<f32>().add(i).read() as f64),
+                _ => see(element_ptr(of).cast::<f64>().add(i).read()),
+            }
+        }
+    }
+    ends
+}
+
+/// Scales the rows of a matrix that `rows` names so that their `p`-norm is at most `limit`, each once.
+///
+/// # Errors
+/// The first row out of range, before anything is written.
+pub(crate) fn renorm_rows(matrix: &Operand<'_>, rows: &Operand<'_>, limit: f64, p: f64) -> Result<(), i64> {
+    let _guards = Guards::take([rows.storage], [matrix.storage]);
+    let (height, width) = (matrix.layout.sizes[0], matrix.layout.sizes[1]);
+    let (down, across) = (matrix.layout.strides[0], matrix.layout.strides[1]);
+    let idx = element_ptr(rows).cast::<i64>();
+    // SAFETY: a row-major int64 operand, guarded.
+    let mut wanted: Vec<i64> = (0..rows.layout.numel()).map(|i| unsafe { idx.add(i).read() }).collect();
+    if let Some(&bad) = wanted.iter().find(|&&r| r < 0 || r >= height as i64) {
+        return Err(bad);
+    }
+    wanted.sort_unstable();
+    wanted.dedup();
+    with_element!(matrix.dtype, E => {
+        let start = element_ptr(matrix).cast::<E>();
+        for r in wanted {
+            // SAFETY: a checked row, columns inside the layout; guarded.
+            let place = |j: usize| unsafe { start.offset(r as isize * down + j as isize * across) };
+            // SAFETY: as above.
+            let norm = norm((0..width).map(|j| RealValue::real(unsafe { place(j).read() }.load())), p);
+            if norm > limit {
+                let scale = limit / (norm + 1e-7);
+                for j in 0..width {
+                    // SAFETY: as above.
+                    unsafe { place(j).write(E::store(RealValue::scaled(place(j).read().load(), scale))) };
+                }
+            }
+        }
+    });
+    Ok(())
+}
+
+fn norm(values: impl Iterator<Item = f64>, p: f64) -> f64 {
+    if p == f64::INFINITY {
+        values.fold(0.0, |m, v| if v.abs() > m || v.is_nan() { v.abs() } else { m })
+    } else if p == 2.0 {
+        values.map(|v| v * v).sum::<f64>().sqrt()
+    } else if p == 0.0 {
+        values.filter(|v| *v != 0.0).count() as f64
+    } else {
+        values.map(|v| v.abs().powf(p)).sum::<f64>().powf(1.0 / p)
+    }
+}
+
+/// Compute types as reals.
+trait RealValue: Copy {
+    fn real(self) -> f64;
+    fn scaled(self, by: f64) -> Self;
+}
+macro_rules! real_value {
+    ($($t:ty)*) => { $(impl RealValue for $t {
+        fn real(self) -> f64 { self as f64 }
+        fn scaled(self, by: f64) -> $t { (self as f64 * by) as $t }
+    })* };
+}
+real_value!(f32 f64 i64 u8);
