@@ -2,7 +2,7 @@
 
 use super::op::Op;
 use super::{
-    combine, contract, copy, create, elementwise, embedding, index, index_view, matmul, movement, random, rearrange, reduce, scatter,
+    combine, contract, copy, create, einsum, elementwise, embedding, index, index_view, linalg, matmul, movement, random, rearrange, reduce, scatter,
     search, slicing, sort, strided,
 };
 
@@ -16,6 +16,8 @@ pub static FAMILIES: &[&[&Op]] = &[
     rearrange::ROWS,
     matmul::ROWS,
     contract::ROWS,
+    einsum::ROWS,
+    linalg::ROWS,
     create::ROWS,
     random::ROWS,
     copy::ROWS,
