@@ -4,10 +4,13 @@
 //! the row. [`apply`] is the one road every operation takes.
 
 mod address;
+pub mod activation;
+pub mod aliases;
 pub mod apply;
 pub mod args;
 pub mod catalogue;
 pub mod combine;
+pub mod comparison;
 pub mod contract;
 pub mod copy;
 pub mod create;
@@ -32,8 +35,10 @@ pub mod scatter;
 pub mod search;
 pub mod slicing;
 pub mod sort;
+pub mod special;
 pub mod strided;
 pub mod structured;
+pub mod transcendental;
 pub mod update;
 pub mod view;
 

@@ -2,13 +2,17 @@
 
 use super::op::Op;
 use super::{
-    combine, contract, copy, create, einsum, elementwise, embedding, index, index_view, linalg, matmul, movement, random, rearrange, reduce, scatter,
-    search, slicing, sort, strided,
+    activation, combine, comparison, contract, copy, create, einsum, elementwise, embedding, index, index_view, linalg, matmul,
+    movement, random, rearrange, reduce, scatter, search, slicing, sort, special, strided, transcendental,
 };
 
 /// The rows of each family.
 pub static FAMILIES: &[&[&Op]] = &[
     elementwise::ROWS,
+    transcendental::ROWS,
+    special::ROWS,
+    comparison::ROWS,
+    activation::ROWS,
     reduce::ROWS,
     movement::ROWS,
     slicing::ROWS,

@@ -53,11 +53,13 @@ pub const INPLACE_FUNCTION: u16 = 16;
 pub const SPECIAL: u16 = 32;
 /// A function of `linalg`.
 pub const LINALG: u16 = 64;
+/// An in-place function of `nn.functional`, its name with an underscore.
+pub const NN_INPLACE: u16 = 256;
 /// Takes `out=`.
 pub const OUT: u16 = 128;
 /// A property of `Tensor`: no call, one operand.
-pub const PROPERTY: u16 = 256;
-/// A method, a function with `out=`, and an in-place method and function: the common elementwise operation.
+pub const PROPERTY: u16 = 512;
+/// A method, a function with `out=`, and an in-place method: the common elementwise operation.
 pub const EVERYWHERE: u16 = METHOD | FUNCTION | INPLACE | OUT;
 
 impl Surface {
@@ -110,6 +112,13 @@ pub enum Kind {
     OptTensors,
     OptDevice,
     OptGenerator,
+}
+
+impl Kind {
+    /// Whether it takes a tensor, alone or instead of a number: an operand of a formula.
+    pub const fn is_operand(self) -> bool {
+        matches!(self, Kind::Tensor | Kind::OptTensor | Kind::Operand | Kind::OptOperand)
+    }
 }
 
 /// What an operation returns to Python.

@@ -6,9 +6,9 @@ use super::{Inst, Program, Reg, Sym};
 use crate::dtype::Compute;
 use std::collections::HashMap;
 
-/// A row's own derivative: `(inputs, scalars, results, cotangents) -> gradients of the inputs`. Given where the derived
+/// A derivative of one's own: `(inputs, scalars, results, cotangents) -> gradients of the inputs`. Given where the derived
 /// one is numerically poor or PyTorch defines another subgradient.
-pub type Vjp = fn(x: &[Sym], s: &[Sym], y: &[Sym], g: &[Option<Sym>]) -> Vec<Option<Sym>>;
+pub type Vjp<'a> = &'a dyn Fn(&[Sym], &[Sym], &[Sym], &[Option<Sym>]) -> Vec<Option<Sym>>;
 
 /// A value of the forward computation that a gradient Program reads.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -33,7 +33,7 @@ impl Program {
     /// The gradient Program for the inputs that need one, given which outputs have a cotangent (an absent cotangent
     /// contributes nothing; it is not zeros). Results listed in `saved` are read as inputs of the gradient instead of being
     /// computed again. `own` replaces the derived rule.
-    pub fn gradient(&self, needs: &[bool], present: &[bool], saved: &[bool], own: Option<Vjp>) -> Gradient {
+    pub fn gradient(&self, needs: &[bool], present: &[bool], saved: &[bool], own: Option<Vjp<'_>>) -> Gradient {
         let (n, m) = (self.inputs.len(), self.outputs.len());
         let cotangents: Vec<usize> = (0..m).filter(|&k| present[k]).collect();
         let out_type = |k: usize| self.types[self.outputs[k] as usize];

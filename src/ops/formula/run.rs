@@ -8,7 +8,7 @@ use crate::dtype::{Category, DType, Promotion};
 use crate::error::{Result, bail};
 use crate::ops::args::{Arg, Args};
 use crate::ops::inplace;
-use crate::ops::op::{Kind, Op, Outputs};
+use crate::ops::op::{Op, Outputs};
 use crate::scalar::Scalar;
 use crate::shape::{Dims, Layout, broadcast, checked_numel, expandable};
 use crate::storage::Storage;
@@ -105,11 +105,12 @@ fn prepare(op: &'static Op, rule: &'static Elementwise, args: &Args) -> Result<P
     let mut promotion = Promotion::default();
     let default = default_dtype();
     for (param, arg) in op.params.iter().zip(args) {
-        let operand = matches!(param.kind, Kind::Tensor | Kind::OptTensor | Kind::Operand | Kind::OptOperand);
-        match (operand, arg) {
+        match (param.kind.is_operand(), arg) {
             (true, Arg::Tensor(t)) => {
                 let body = t.body();
-                promotion.tensor(body.dtype, body.layout.rank());
+                if rule.mask != Some(operands.len()) {
+                    promotion.tensor(body.dtype, body.layout.rank());
+                }
                 operands.push(Given::Tensor(body.dtype));
                 sizes = if tensors.is_empty() {
                     body.layout.sizes.clone()
@@ -126,14 +127,21 @@ fn prepare(op: &'static Op, rule: &'static Elementwise, args: &Args) -> Result<P
                 operands.push(Given::Number);
                 scalars.push(number);
             }
-            (false, Arg::Number(_) | Arg::Float(_)) => numbers.push(number(arg)?),
-            (false, Arg::Int(_)) if matches!(param.kind, Kind::Int | Kind::Number) => numbers.push(number(arg)?),
+            (false, Arg::Number(_) | Arg::Float(_) | Arg::Int(_)) => {
+                let number = number(arg)?;
+                if rule.numbers_promote {
+                    promotion.number(number.category(), default);
+                }
+                numbers.push(number);
+            }
             _ => {}
         }
     }
     let mut common = promotion.result(default);
-    if rule.promote == Promote::Float && !common.is_float() {
-        common = default;
+    match (rule.promote, operands.first()) {
+        (Promote::Float, _) if !common.is_float() => common = default,
+        (Promote::First, Some(Given::Tensor(first))) => common = *first,
+        _ => {}
     }
     (rule.check)(args, common)?;
     let accept = rule.accept;
@@ -144,7 +152,7 @@ fn prepare(op: &'static Op, rule: &'static Elementwise, args: &Args) -> Result<P
         Category::Float => accept.float,
     };
     if !accepted {
-        bail!(runtime op.rust, "\"{}\" not implemented for '{}'", op.name, common.legacy());
+        bail!(not_implemented op.rust, "\"{}_cpu\" not implemented for '{}'", op.name, common.legacy());
     }
     let variant = (rule.variant)(args)?;
     let n = numbers.len() as u8;
