@@ -12,6 +12,7 @@ mod identity;
 mod index;
 mod module;
 mod numpy;
+mod random;
 mod stubs;
 mod tensor;
 

@@ -97,13 +97,6 @@ op! {
     INVERSE inverse(self) -> Tensor = "LinalgInvExBackward0", METHOD | FUNCTION | OUT,
         S(Structured { forward: inverse, backward: Some(inverse_back), saves: &[Save::Output(0)] }),
         |s| vec![s.tensors(&[&[2, 3, 3]])];
-    /// The inverses of square matrices.
-    ///
-    /// # Errors
-    /// `RuntimeError` for matrices that are not square, of integers or singular.
-    LINALG_INV linalg_inv as "inv"(self) -> Tensor = "", LINALG | OUT,
-        C(|a| Ok(smallvec![a.tensor(0)?.inverse()?])),
-        |s| vec![s.tensors(&[&[2, 3, 3]])];
     /// The solutions `X` of `A X = B`, or of `X A = B` if not `left`. `B` is a vector if it has one dimension, or the sizes of
     /// `A` but for the last. Batches broadcast.
     ///

@@ -5,7 +5,7 @@
 use super::args::{Arg, Args, Read};
 use super::copy;
 use super::op::Rule::{Composite as C, Structured as S, View as V};
-use super::op::{FUNCTION, INPLACE, METHOD, NN, Outputs, PROPERTY, op};
+use super::op::{FUNCTION, INPLACE, METHOD, NN, Outputs, op};
 use super::structured::{Context, Structured};
 use super::view::View;
 use crate::autograd::node::Grads;
@@ -159,13 +159,6 @@ op! {
     SWAPAXES swapaxes(self, axis0: Int, axis1: Int) -> Tensor = "", METHOD | FUNCTION,
         C(|a| Ok(smallvec![a.tensor(0)?.transpose(a.int(1)?, a.int(2)?)?])),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Int(0), Arg::Int(1)]];
-    /// [`transpose`](Self::transpose) under another name.
-    ///
-    /// # Errors
-    /// As `transpose`.
-    SWAPDIMS swapdims(self, dim0: Int, dim1: Int) -> Tensor = "", METHOD | FUNCTION,
-        C(|a| Ok(smallvec![a.tensor(0)?.transpose(a.int(1)?, a.int(2)?)?])),
-        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Int(0), Arg::Int(1)]];
     /// The transposed matrix; a tensor of fewer dimensions as it is.
     ///
     /// # Errors
@@ -183,62 +176,24 @@ op! {
             multiple: false,
         }),
         |s| vec![s.tensors(&[&[2, 3]]), s.tensors(&[&[3]])];
-    /// The dimensions in reverse order (`T`).
-    NUMPY_T reversed as "T"(self) -> Tensor = "", PROPERTY,
-        C(|a| {
-            let t = a.tensor(0)?;
-            let order: Dims<i64> = (0..t.rank() as i64).rev().collect();
-            Ok(smallvec![t.permute(&order[..])?])
-        }),
-        |s| vec![s.tensors(&[&[2, 3, 4]])];
-    /// The last two dimensions exchanged (`mT`).
-    ///
-    /// # Errors
-    /// `RuntimeError` for a 1-d tensor.
-    MATRIX_T matrix_transposed as "mT"(self) -> Tensor = "", PROPERTY,
-        C(|a| Ok(smallvec![matrices_transposed("mT", a.tensor(0)?)?])),
-        |s| vec![s.tensors(&[&[2, 3, 4]])];
-    /// The conjugated transpose of a matrix (`H`): for real numbers, the transpose.
-    ///
-    /// # Errors
-    /// `RuntimeError` for a 1-d tensor and for more than two dimensions.
-    MATRIX_H hermitian as "H"(self) -> Tensor = "", PROPERTY,
-        C(|a| {
-            let t = a.tensor(0)?;
-            match t.rank() {
-                0 | 2 => Ok(smallvec![matrices_transposed("H", t)?]),
-                n => bail!(runtime "H", "tensor.H is only supported on matrices (2-D tensors). Got {n}-D tensor.{}", if n > 2 { " For batches of matrices, consider using tensor.mH" } else { "" }),
-            }
-        }),
-        |s| vec![s.tensors(&[&[2, 3]])];
-    /// The conjugated transposes of matrices (`mH`): for real numbers, the transposes.
-    ///
-    /// # Errors
-    /// `RuntimeError` for a 1-d tensor.
-    MATRICES_H matrices_hermitian as "mH"(self) -> Tensor = "", PROPERTY,
-        C(|a| Ok(smallvec![matrices_transposed("mH", a.tensor(0)?)?])),
-        |s| vec![s.tensors(&[&[2, 3, 4]])];
     /// The conjugated transposes of matrices: for real numbers, the last two dimensions exchanged.
     ///
     /// # Errors
     /// `RuntimeError` for a 1-d tensor.
     ADJOINT adjoint(self) -> Tensor = "", METHOD | FUNCTION,
-        C(|a| Ok(smallvec![matrices_transposed("adjoint", a.tensor(0)?)?])),
+        C(|a| match a.tensor(0)?.rank() {
+            0 => Ok(smallvec![a.tensor(0)?.clone()]),
+            1 => bail!(runtime "adjoint", "tensor.adjoint() is only supported on matrices or batches of matrices. Got 1-D tensor."),
+            _ => Ok(smallvec![a.tensor(0)?.transpose(-2, -1)?]),
+        }),
         |s| vec![s.tensors(&[&[2, 3, 4]])];
     /// Dimensions `source` moved to the places `destination`; the others keep their order.
     ///
     /// # Errors
     /// `RuntimeError` if the lists differ in length or name a dimension twice; `IndexError` outside the range.
     MOVEDIM movedim(self, source: Ints, destination: Ints) -> Tensor = "", METHOD | FUNCTION,
-        C(|a| moved("movedim", a)),
+        C(moved),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3, 4])), Arg::Ints([0, 1][..].into()), Arg::Ints([-1, 0][..].into())]];
-    /// [`movedim`](Self::movedim) under NumPy's name.
-    ///
-    /// # Errors
-    /// As `movedim`.
-    MOVEAXIS moveaxis(self, source: Ints, destination: Ints) -> Tensor = "", METHOD | FUNCTION,
-        C(|a| moved("moveaxis", a)),
-        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3, 4])), Arg::Ints([0][..].into()), Arg::Ints([2][..].into())]];
     /// The tensor without its dimensions of size 1.
     SQUEEZE squeeze(self) -> Tensor = "SqueezeBackward0", METHOD | FUNCTION | INPLACE,
         V(View {
@@ -490,15 +445,8 @@ fn squeezed_at(input: &Layout, a: &Args) -> Result<super::view::Layouts> {
     Ok(smallvec![squeezed(input, |d| d == dim)])
 }
 
-fn matrices_transposed(op: &'static str, t: &Tensor) -> Result<Tensor> {
-    match t.rank() {
-        0 => Ok(t.clone()),
-        1 => bail!(runtime op, "tensor.{op} is only supported on matrices or batches of matrices. Got 1-D tensor."),
-        _ => t.transpose(-2, -1),
-    }
-}
-
-fn moved(op: &'static str, a: &Args) -> Result<Outputs> {
+fn moved(a: &Args) -> Result<Outputs> {
+    let op = "movedim";
     let (t, from, to) = (a.tensor(0)?, a.ints(1)?, a.ints(2)?);
     if from.len() != to.len() {
         bail!(runtime op, "movedim: Invalid source or destination dims: source ({from:?} dims) should contain the same number of dims as destination ({to:?} dims)");

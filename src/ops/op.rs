@@ -57,8 +57,6 @@ pub const LINALG: u16 = 64;
 pub const NN_INPLACE: u16 = 256;
 /// Takes `out=`.
 pub const OUT: u16 = 128;
-/// A property of `Tensor`: no call, one operand.
-pub const PROPERTY: u16 = 512;
 /// A method, a function with `out=`, and an in-place method: the common elementwise operation.
 pub const EVERYWHERE: u16 = METHOD | FUNCTION | INPLACE | OUT;
 

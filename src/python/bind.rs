@@ -2,6 +2,7 @@
 //! keyword-only parameters, `axis` for `dim`, sizes as separate integers, and overloads are handled here for all operations.
 
 use super::dtype;
+use super::random::PyGenerator;
 use super::tensor::PyTensor;
 use crate::dtype::DType;
 use crate::ops::args::{Arg, Args};
@@ -103,7 +104,9 @@ fn kind_name(kind: Kind) -> &'static str {
         Kind::Str | Kind::OptStr => "str",
         Kind::Ints | Kind::OptInts => "tuple of ints",
         Kind::Dtype | Kind::OptDType => "torch.dtype",
-        Kind::Tensors | Kind::OptTensors => "tuple of Tensors",
+        Kind::Tensors | Kind::VarTensors | Kind::OptTensors => "tuple of Tensors",
+        Kind::OptDevice => "torch.device",
+        Kind::OptGenerator => "torch.Generator",
     }
 }
 
@@ -121,7 +124,7 @@ impl From<PyErr> for Refusal {
 }
 
 /// Keyword arguments that describe memory and do not change a result here.
-const IGNORED: [&str; 3] = ["layout", "pin_memory", "sparse_grad"];
+const IGNORED: [&str; 4] = ["layout", "pin_memory", "memory_format", "sparse_grad"];
 
 fn bind_one(op: &'static Op, given: &Given<'_, '_>) -> Result<Call, Refusal> {
     let mut args = Args::new();
@@ -153,6 +156,17 @@ fn bind_one(op: &'static Op, given: &Given<'_, '_>) -> Result<Call, Refusal> {
                 }
                 next = positional.len();
                 args.push(Arg::Ints(ints));
+            } else if param.kind == Kind::VarTensors && tensor(&positional[next]).is_some() {
+                // Tensors one by one.
+                let mut tensors = Vec::with_capacity(positional.len() - next);
+                for obj in &positional[next..] {
+                    match tensor(obj) {
+                        Some(t) => tensors.push(t),
+                        None => return Err(wrong_kind(op, i, obj, given.method)),
+                    }
+                }
+                next = positional.len();
+                args.push(Arg::Tensors(tensors));
             } else {
                 args.push(convert(op, i, &positional[next], given.method)?);
                 next += 1;
@@ -276,10 +290,14 @@ pub(super) fn arg(kind: Kind, obj: &Bound<'_, PyAny>) -> PyResult<Option<Arg>> {
         Kind::Ints | Kind::OptInts => ints(obj)?.map(Arg::Ints),
         Kind::OptDType if obj.is_none() => Some(Arg::None),
         Kind::Dtype | Kind::OptDType => dtype::extract(obj).map(Arg::DType),
-        Kind::Tensors => match sequence(obj) {
+        Kind::Tensors | Kind::VarTensors => match sequence(obj) {
             Some(items) => items.iter().map(tensor).collect::<Option<Vec<_>>>().map(Arg::Tensors),
             None => None,
         },
+        Kind::OptDevice if obj.is_none() => Some(Arg::None),
+        Kind::OptDevice => Some(Arg::Str(dtype::available(obj)?.to_string().into())),
+        Kind::OptGenerator if obj.is_none() => Some(Arg::None),
+        Kind::OptGenerator => obj.cast::<PyGenerator>().ok().map(|g| Arg::Generator(g.get().0.clone())),
         Kind::OptTensors => match sequence(obj) {
             Some(items) => items
                 .iter()

@@ -5,6 +5,7 @@ use super::bind::{self, Given};
 use super::error::guarded;
 use super::identity::{wrap, wrap_outputs};
 use super::tensor::PyTensor;
+use crate::ops::aliases::ALIASES;
 use crate::ops::apply;
 use crate::ops::args::{Arg, Args};
 use crate::ops::catalogue;
@@ -44,6 +45,11 @@ pub(super) fn group(surface: u16, form: Form) -> Vec<Entry> {
     for op in catalogue::rows().filter(|op| op.surface.has(surface)) {
         let name = if form == Form::InPlace { format!("{}_", op.name) } else { op.name.to_string() };
         names.entry(name).or_default().push(op);
+    }
+    for alias in ALIASES.iter().filter(|a| a.surface.has(surface)) {
+        let meant = catalogue::rows().filter(|op| op.name == alias.of);
+        let name = if form == Form::InPlace { format!("{}_", alias.name) } else { alias.name.to_string() };
+        names.entry(name).or_default().extend(meant);
     }
     let entry = |(name, overloads): (String, Vec<&'static Op>)| {
         Some(Entry { name: CString::new(name).ok()?, overloads, form, method: surface & (METHOD | INPLACE) != 0 })

@@ -1,6 +1,6 @@
 //! What the extension module holds.
 
-use super::{data, dispatch, dtype, graph, numpy, tensor};
+use super::{data, dispatch, dtype, graph, numpy, random, tensor};
 use crate::autograd::mode;
 use crate::dtype::{DType, Promotion};
 use crate::storage;
@@ -206,5 +206,6 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         graph::backward,
         graph::grad
     ];
+    random::init(m)?;
     dispatch::install_all(m)
 }

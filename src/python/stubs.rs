@@ -140,7 +140,9 @@ fn type_of(kind: Kind) -> &'static str {
         Kind::OptInts => "_int | Sequence[_int] | None",
         Kind::Dtype => "_dtype",
         Kind::OptDType => "_dtype | None",
-        Kind::Tensors => "Sequence[Tensor]",
+        Kind::Tensors | Kind::VarTensors => "Sequence[Tensor]",
+        Kind::OptDevice => "_device | _str | None",
+        Kind::OptGenerator => "Generator | None",
         Kind::OptTensors => "Sequence[Tensor | None]",
     }
 }
