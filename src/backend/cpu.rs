@@ -9,6 +9,7 @@ pub(crate) mod integer;
 mod kernels;
 pub mod math;
 pub mod matmul;
+pub(crate) mod linalg;
 pub(crate) mod memory;
 pub(crate) mod product;
 pub mod random;

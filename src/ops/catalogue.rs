@@ -2,8 +2,8 @@
 
 use super::op::Op;
 use super::{
-    activation, combine, comparison, contract, copy, create, elementwise, embedding, index, index_view, matmul, movement, random,
-    rearrange, reduce, scatter, search, slicing, sort, special, strided, transcendental,
+    activation, combine, comparison, contract, copy, create, einsum, elementwise, embedding, index, index_view, linalg, matmul,
+    movement, random, rearrange, reduce, scatter, search, slicing, sort, special, strided, transcendental,
 };
 
 /// The rows of each family.
@@ -20,6 +20,8 @@ pub static FAMILIES: &[&[&Op]] = &[
     rearrange::ROWS,
     matmul::ROWS,
     contract::ROWS,
+    einsum::ROWS,
+    linalg::ROWS,
     create::ROWS,
     random::ROWS,
     copy::ROWS,
