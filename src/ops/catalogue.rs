@@ -2,8 +2,7 @@
 
 use super::op::Op;
 use super::{
-    activation, combine, comparison, contract, copy, create, einsum, elementwise, embedding, index, index_view, linalg, matmul,
-    movement, random, rearrange, reduce, scatter, search, slicing, sort, special, strided, transcendental,
+    activation, arg, combine, comparison, contract, copy, create, einsum, elementwise, embedding, index, index_view, linalg, loss, matmul, moments, movement, random, rearrange, reduce, scan, scatter, search, slicing, softmax, sort, special, strided, transcendental, vector_norm,
 };
 
 /// The rows of each family.
@@ -14,6 +13,12 @@ pub static FAMILIES: &[&[&Op]] = &[
     comparison::ROWS,
     activation::ROWS,
     reduce::ROWS,
+    arg::ROWS,
+    moments::ROWS,
+    vector_norm::ROWS,
+    scan::ROWS,
+    softmax::ROWS,
+    loss::ROWS,
     movement::ROWS,
     slicing::ROWS,
     combine::ROWS,
