@@ -29,23 +29,32 @@ fn positive_part(x: Sym) -> Sym {
     Sym::select(x.gt(x.zero()), x, x.zero())
 }
 
+/// `1 / (1 + exp(-x))` in a form whose derivatives keep their digits on both sides, unlike those of `y (1 - y)`.
+pub(super) fn logistic(x: Sym) -> Sym {
+    let e = minus_abs(x).exp();
+    Sym::select(x.gt(x.zero()), x.literal(1.0), e) / (e + 1.0)
+}
+
 /// `log(1 + exp(x))` without overflow.
 fn softplus(x: Sym) -> Sym {
     positive_part(x) + minus_abs(x).exp().log1p()
 }
 
+/// The negative part, NaN kept, with the derivative 0 at 0.
+fn negative_part(x: Sym) -> Sym {
+    Sym::select(x.ge(x.zero()), x.zero(), x)
+}
+
 /// `x` where positive, else `scale (exp(x / width) - 1)`; the argument is selected first, so that nothing overflows.
 fn exponential_unit(x: Sym, scale: Sym, width: Option<Sym>) -> Sym {
-    let positive = x.gt(x.zero());
-    let z = Sym::select(positive, x.zero(), x);
-    Sym::select(positive, x, width.map_or(z, |w| z / w).expm1() * scale)
+    let z = negative_part(x);
+    Sym::select(x.gt(x.zero()), x, width.map_or(z, |w| z / w).expm1() * scale)
 }
 
 fn exponential_unit_gradient(x: Sym, slope: Option<Sym>, width: Option<Sym>, g: Sym) -> Sym {
-    let positive = x.gt(x.zero());
-    let z = Sym::select(positive, x.zero(), x);
+    let z = negative_part(x);
     let e = width.map_or(z, |w| z / w).exp();
-    Sym::select(positive, g, slope.map_or(g, |s| g * s) * e)
+    Sym::select(x.gt(x.zero()), g, slope.map_or(g, |s| g * s) * e)
 }
 
 /// The gradient where a condition holds, else 0.
@@ -63,7 +72,7 @@ fn hard_tanh(x: Sym, low: Sym, high: Sym) -> Sym {
 }
 
 fn hard_tanh_gradient(x: Sym, low: Sym, high: Sym, g: Sym) -> Sym {
-    unless(x.le(low).or(x.ge(high)), g)
+    when(x.gt(low).and(x.lt(high)), g)
 }
 
 fn check_hardtanh(args: &Args, common: DType) -> Result<()> {
@@ -90,7 +99,13 @@ fn check_alpha(args: &Args, _: DType) -> Result<()> {
 fn check_lambda(args: &Args, common: DType) -> Result<()> {
     let lambda = args.number(1)?.to_f64();
     if common.category() == Category::Float && !(lambda >= 0.0) {
-        bail!(runtime "softshrink", "lambda must be in range [0, 3.40282e+38] for input dtype {}, but found {lambda}", common.legacy());
+        let largest = match common {
+            DType::F16 => "65504",
+            DType::BF16 => "3.38953e+38",
+            DType::F32 => "3.40282e+38",
+            _ => "1.79769e+308",
+        };
+        bail!(runtime "softshrink", "lambda must be in range [0, {largest}] for input dtype {}, but found {lambda}", common.legacy());
     }
     Ok(())
 }
@@ -106,6 +121,12 @@ fn check_relu(_: &Args, common: DType) -> Result<()> {
 fn shrinks(f: &F) -> Sym {
     let (x, lambda) = (f.x(0), f.n(0));
     x.ge(-lambda).and(x.le(lambda))
+}
+
+/// The gradient outside `[-lambda, lambda]`; none for NaN.
+fn shrink_gradient(f: &F, g: Sym) -> Sym {
+    let (x, lambda) = (f.x(0), f.n(0));
+    when(x.lt(-lambda).or(x.gt(lambda)), g)
 }
 
 /// The weight of a `prelu` in the shape that broadcasts against its input: along dimension 1.
@@ -222,7 +243,7 @@ op! {
             Sym::select(linear, x, Sym::select(linear, z.zero(), z).exp().log1p() / f.n(0))
         }).vjp(|f, _, g| {
             let z = f.x(0) * f.n(0);
-            vec![Some(Sym::select(z.gt(f.n(1)), g, g * z.sigmoid()))]
+            vec![Some(Sym::select(z.gt(f.n(1)), g, g * logistic(z)))]
         })),
         |s| vec![smallvec![s.t(&[2, 3]).into(), Scalar::Float(2.0).into(), Scalar::Float(1.0).into()]];
     /// `x / (1 + |x|)`.
@@ -240,7 +261,7 @@ op! {
         E(Elementwise::float_only(|f| {
             let x = f.x(0);
             Sym::select(x.gt(x.zero()), x.zero(), x) - minus_abs(x).exp().log1p()
-        }).vjp(|f, _, g| vec![Some(g * (-f.x(0)).sigmoid())]));
+        }).vjp(|f, _, g| vec![Some(g * logistic(-f.x(0)))]));
     /// `min(max(x + 3, 0), 6) / 6`, the piecewise linear sigmoid (Howard et al. 2019). Its derivative at -3 and 3 is 0.
     ///
     /// # Errors
@@ -256,7 +277,7 @@ op! {
         E(Elementwise::float_only(|f| f.x(0) * hard_tanh(f.x(0) + 3.0, f.literal(0.0), f.literal(6.0)) / f.literal(6.0))
             .vjp(|f, _, g| {
                 let x = f.x(0);
-                let inside = Sym::select(x.lt(f.literal(3.0)), g * (x / f.literal(3.0) + 0.5), g);
+                let inside = Sym::select(x.ge(f.literal(3.0)), g, g * (x / f.literal(3.0) + 0.5));
                 vec![Some(unless(x.le(f.literal(-3.0)), inside))]
             }).domain(&[(-4.0, 4.0)]));
     /// `x` outside `[-lambd, lambd]`, else 0.
@@ -264,7 +285,7 @@ op! {
     /// # Errors
     /// `NotImplementedError` for integers.
     HARDSHRINK hardshrink(self, lambd: Number = 0.5) -> Tensor = "HardshrinkBackward0", METHOD | FUNCTION | NN,
-        E(Elementwise::float_only(|f| unless(shrinks(f), f.x(0))).vjp(|f, _, g| vec![Some(unless(shrinks(f), g))]));
+        E(Elementwise::float_only(|f| unless(shrinks(f), f.x(0))).vjp(|f, _, g| vec![Some(shrink_gradient(f, g))]));
     /// `x` moved towards 0 by `lambd`, 0 if nearer.
     ///
     /// # Errors
@@ -273,7 +294,7 @@ op! {
         E(Elementwise::float_only(|f| {
             let (x, lambda) = (f.x(0), f.n(0));
             Sym::select(shrinks(f), x.zero(), Sym::select(x.gt(lambda), x - lambda, x + lambda))
-        }).check(check_lambda).vjp(|f, _, g| vec![Some(unless(shrinks(f), g))]));
+        }).check(check_lambda).vjp(|f, _, g| vec![Some(shrink_gradient(f, g))]));
     /// `x - tanh(x)`.
     TANHSHRINK tanhshrink(self) -> Tensor = "", NN,
         C(|a| {

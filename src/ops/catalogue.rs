@@ -2,8 +2,7 @@
 
 use super::op::Op;
 use super::{
-    activation, arg, classes, comparison, copy, elementwise, embedding, index, index_view, loss, moments, movement, norm, reduce, scan, scatter,
-    search, softmax, sort, special, strided, transcendental, vector_norm,
+    activation, arg, classes, combine, comparison, contract, copy, create, einsum, elementwise, embedding, index, index_view, linalg, loss, matmul, moments, movement, norm, random, rearrange, reduce, scan, scatter, search, slicing, softmax, sort, special, strided, transcendental, vector_norm,
 };
 
 /// The rows of each family.
@@ -23,6 +22,15 @@ pub static FAMILIES: &[&[&Op]] = &[
     classes::ROWS,
     norm::ROWS,
     movement::ROWS,
+    slicing::ROWS,
+    combine::ROWS,
+    rearrange::ROWS,
+    matmul::ROWS,
+    contract::ROWS,
+    einsum::ROWS,
+    linalg::ROWS,
+    create::ROWS,
+    random::ROWS,
     copy::ROWS,
     strided::ROWS,
     index::ROWS,

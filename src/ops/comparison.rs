@@ -131,7 +131,7 @@ op! {
     /// # Errors
     /// `NotImplementedError` for floats.
     BITWISE_AND_OF bitwise_and_of as "bitwise_and"(input: Number, other: Tensor) -> Tensor = "", FUNCTION | OUT,
-        E(Elementwise::bits(|f| f.n(0).and(f.x(0))).numbers_promote());
+        E(Elementwise::bits(|f| f.n(0).and(f.x(0))).promoting(1));
     /// Bitwise or, logical for truth values. Operands broadcast.
     ///
     /// # Errors
@@ -142,7 +142,7 @@ op! {
     /// # Errors
     /// `NotImplementedError` for floats.
     BITWISE_OR_OF bitwise_or_of as "bitwise_or"(input: Number, other: Tensor) -> Tensor = "", FUNCTION | OUT,
-        E(Elementwise::bits(|f| f.n(0).or(f.x(0))).numbers_promote());
+        E(Elementwise::bits(|f| f.n(0).or(f.x(0))).promoting(1));
     /// Bitwise exclusive or, logical for truth values. Operands broadcast.
     ///
     /// # Errors
@@ -153,7 +153,7 @@ op! {
     /// # Errors
     /// `NotImplementedError` for floats.
     BITWISE_XOR_OF bitwise_xor_of as "bitwise_xor"(input: Number, other: Tensor) -> Tensor = "", FUNCTION | OUT,
-        E(Elementwise::bits(|f| f.n(0).xor(f.x(0))).numbers_promote());
+        E(Elementwise::bits(|f| f.n(0).xor(f.x(0))).promoting(1));
     /// All bits flipped, logical for truth values.
     ///
     /// # Errors
@@ -170,7 +170,7 @@ op! {
     /// # Errors
     /// `NotImplementedError` for anything but integers.
     BITWISE_LEFT_SHIFT_OF bitwise_left_shift_of as "bitwise_left_shift"(input: Number, other: Tensor) -> Tensor = "", FUNCTION | OUT,
-        E(Elementwise::bits(|f| f.n(0).shl(f.x(0))).accept(INTEGERS).numbers_promote());
+        E(Elementwise::bits(|f| f.n(0).shl(f.x(0))).accept(INTEGERS).promoting(1));
     /// Bits shifted down, the sign kept. Operands broadcast.
     ///
     /// # Errors
@@ -182,5 +182,5 @@ op! {
     /// # Errors
     /// `NotImplementedError` for anything but integers.
     BITWISE_RIGHT_SHIFT_OF bitwise_right_shift_of as "bitwise_right_shift"(input: Number, other: Tensor) -> Tensor = "", FUNCTION | OUT,
-        E(Elementwise::bits(|f| f.n(0).shr(f.x(0))).accept(INTEGERS).numbers_promote());
+        E(Elementwise::bits(|f| f.n(0).shr(f.x(0))).accept(INTEGERS).promoting(1));
 }

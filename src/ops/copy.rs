@@ -72,7 +72,7 @@ op! {
 
 
 /// Where a copy of a tensor lies: as it does if it is dense, else row-major.
-fn dense_like(layout: &Layout) -> Layout {
+pub(super) fn dense_like(layout: &Layout) -> Layout {
     if layout.is_dense() {
         Layout { sizes: layout.sizes.clone(), strides: layout.strides.clone(), offset: 0 }
     } else {

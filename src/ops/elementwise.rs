@@ -31,10 +31,14 @@ fn check_alpha(args: &Args, common: DType) -> Result<()> {
 
 /// Subtraction of truth values is refused, as it has two meanings.
 fn check_sub(args: &Args, common: DType) -> Result<()> {
-    if common == DType::Bool && args.opt_tensor(0).is_some() && args.opt_tensor(1).is_some() {
+    if common == DType::Bool {
         bail!(runtime "sub", "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead.");
     }
-    if (0..2).any(|k| args.opt_tensor(k).is_some_and(|t| t.dtype() == DType::Bool)) {
+    let is_bool = |k: usize| match args.opt_tensor(k) {
+        Some(t) => t.dtype() == DType::Bool,
+        None => args.opt_number(k).is_some_and(|n| n.category() == Category::Bool),
+    };
+    if is_bool(0) || is_bool(1) {
         bail!(runtime "sub", "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.");
     }
     check_alpha(args, common)
@@ -56,7 +60,7 @@ fn scaled(f: &F, x: Sym, k: usize) -> Sym {
 
 /// Integers divided by zero are an error; the kernels only keep it from trapping.
 fn check_divisor(args: &Args, common: DType) -> Result<()> {
-    if common.is_float() {
+    if common.category() != Category::Int {
         return Ok(());
     }
     let zero = match args.opt_number(1) {
@@ -116,7 +120,10 @@ fn pow_number_gradient(f: &F, g: Sym) -> Option<Sym> {
         2 => g * (x * x * 3.0),
         3 => g * (x.rsqrt() * 0.5),
         4 => g * (x.pow(f.literal(-1.5)) * -0.5),
-        5 => -(g * (x * x).reciprocal()),
+        5 => {
+            let y = x.reciprocal();
+            -(g * (y * y))
+        }
         6 => g * (x.pow(f.literal(-3.0)) * -2.0),
         7 => g,
         8 => return None,
@@ -393,7 +400,7 @@ op! {
     /// # Errors
     /// `RuntimeError` for integer division by zero.
     FLOOR_DIVIDE_OF floor_divide_of as "floor_divide"(input: Number, other: Tensor) -> Tensor = "NotImplemented", FUNCTION,
-        E(Elementwise::numeric(|f| f.n(0).floor_div(f.x(0))).no_bool().numbers_promote().check(check_divisor).numbers(&[2.0]));
+        E(Elementwise::numeric(|f| f.n(0).floor_div(f.x(0))).no_bool().promoting(1).check(check_divisor).numbers(&[2.0]));
     /// Remainder of the division rounded down, with the sign of the divisor, as Python's `%`.
     ///
     /// # Errors
@@ -405,13 +412,13 @@ op! {
     /// # Errors
     /// `RuntimeError` for integer division by zero.
     REMAINDER remainder(self, other: Number) -> Tensor = "RemainderBackward0", EVERYWHERE,
-        E(Elementwise::numeric(|f| f.x(0).remainder(f.n(0))).no_bool().numbers_promote().check(check_divisor).numbers(&[0.7]));
+        E(Elementwise::numeric(|f| f.x(0).remainder(f.n(0))).no_bool().promoting(1).check(check_divisor).numbers(&[0.7]));
     /// Remainder of the division of a number by a tensor. It has no derivative: asking for one is an error.
     ///
     /// # Errors
     /// `RuntimeError` for integer division by zero.
     REMAINDER_OF remainder_of as "remainder"(input: Number, other: Tensor) -> Tensor = "NotImplemented", FUNCTION,
-        E(Elementwise::numeric(|f| f.n(0).remainder(f.x(0))).no_bool().numbers_promote().check(check_divisor).numbers(&[2.0]));
+        E(Elementwise::numeric(|f| f.n(0).remainder(f.x(0))).no_bool().promoting(1).check(check_divisor).numbers(&[2.0]));
     /// Remainder of the division rounded towards zero, with the sign of the dividend, as C's `fmod`.
     ///
     /// # Errors
@@ -423,7 +430,7 @@ op! {
     /// # Errors
     /// `RuntimeError` for integer division by zero.
     FMOD fmod(self, other: Number) -> Tensor = "FmodBackward0", EVERYWHERE,
-        E(Elementwise::numeric(|f| f.x(0).fmod(f.n(0))).no_bool().numbers_promote().check(check_divisor).numbers(&[0.7]));
+        E(Elementwise::numeric(|f| f.x(0).fmod(f.n(0))).no_bool().promoting(1).check(check_divisor).numbers(&[0.7]));
     /// `other - alpha * input`.
     ///
     /// # Errors
@@ -435,7 +442,7 @@ op! {
     /// # Errors
     /// `RuntimeError` for bool tensors.
     RSUB rsub(self, other: Number; alpha: Number = 1) -> Tensor = "RsubBackward1", FUNCTION,
-        E(Elementwise::numeric(|f| f.n(0) - scaled(f, f.x(0), 1)).numbers_promote().variant(alpha_variant).check(check_sub).numbers(&[2.0]));
+        E(Elementwise::numeric(|f| f.n(0) - scaled(f, f.x(0), 1)).promoting(1).variant(alpha_variant).check(check_sub).numbers(&[2.0]));
     /// Negates. Integers wrap.
     ///
     /// # Errors
@@ -465,7 +472,7 @@ op! {
     /// # Errors
     /// `NotImplementedError` for bool tensors.
     ABS abs(self) -> Tensor = "AbsBackward0", EVERYWHERE | INPLACE_FUNCTION, E(Elementwise::numeric(|f| f.x(0).abs()).no_bool());
-    /// -1, 0 or 1 by the sign; NaN stays.
+    /// -1, 0 or 1 by the sign; 0 for NaN.
     SIGN sign(self) -> Tensor = "SignBackward0", EVERYWHERE, E(Elementwise::numeric(|f| f.x(0).sign()));
     /// -1, 0 or 1 by the sign: [`sign`](Self::sign) under the name that complex numbers share.
     SGN sgn(self) -> Tensor = "SgnBackward0", EVERYWHERE, E(Elementwise::numeric(|f| f.x(0).sign()));
@@ -484,7 +491,7 @@ op! {
         E(Elementwise::float(|f| f.x(0).copysign(f.x(1))).saves_result());
     /// The magnitude of `input` with the sign of a number.
     COPYSIGN copysign(self, other: Number) -> Tensor = "CopysignBackward1", EVERYWHERE,
-        E(Elementwise::float(|f| f.x(0).copysign(f.n(0))).numbers_promote().saves_result().numbers(&[-2.0]));
+        E(Elementwise::float(|f| f.x(0).copysign(f.n(0))).promoting(1).saves_result().numbers(&[-2.0]));
     /// `input` to the power of `exponent`. Operands broadcast; integers wrap, and to negative powers are 0 but for bases 1
     /// and -1.
     ///
@@ -497,12 +504,12 @@ op! {
     /// # Errors
     /// `RuntimeError` for integers to a negative integer power.
     POW pow(self, exponent: Number) -> Tensor = "PowBackward0", EVERYWHERE,
-        E(Elementwise::numeric(pow_number).numbers_promote().variant(pow_variant).check(check_pow)
+        E(Elementwise::numeric(pow_number).promoting(1).variant(pow_variant).check(check_pow)
             .vjp(|f, _, g| vec![pow_number_gradient(f, g)]).domain(&[(0.3, 2.5)]).numbers(&[2.3])),
         |s| [2.0, 3.0, 0.5, -0.5, -1.0, -2.0, 1.0, 0.0, 4.0].iter().map(|&e| smallvec![s.between(&[2, 3], 0.3, 2.5).into(), Scalar::Float(e).into()]).collect();
     /// A number to the power of `exponent`.
     POW_OF pow_of as "pow"(input: Number, exponent: Tensor) -> Tensor = "PowBackward2", FUNCTION | OUT,
-        E(Elementwise::numeric(|f| f.n(0).pow(f.x(0))).numbers_promote().saves_result().numbers(&[1.7]));
+        E(Elementwise::numeric(|f| f.n(0).pow(f.x(0))).no_bool().promoting(1).saves_result().numbers(&[1.7]));
     /// The square.
     SQUARE square(self) -> Tensor = "", EVERYWHERE | INPLACE_FUNCTION,
         C(|a| Ok(smallvec![a.tensor(0)?.pow(2)?])), |s| vec![s.tensors(&[&[2, 3]])];
@@ -584,7 +591,7 @@ op! {
     /// # Errors
     /// `RuntimeError` if both bounds are absent or the shapes do not broadcast.
     CLAMP_TENSOR clamp_tensor as "clamp"(self, min: OptTensor = None, max: OptTensor = None) -> Tensor = "ClampBackward0", EVERYWHERE | INPLACE_FUNCTION,
-        E(Elementwise::numeric(|f| clamp(f.x(0), tensor_bounds(f))).check(check_bounds)
+        E(Elementwise::numeric(|f| clamp(f.x(0), tensor_bounds(f))).no_bool().check(check_bounds)
             .vjp(|f, _, g| clamp_tensor_gradients(f, g)).domain(&[(-1.5, 1.5), (-0.7, -0.3), (0.3, 0.7)]));
     /// Limited to the numbers `[min, max]`, either of which may be absent. NaN stays; where `min > max` the result is `max`.
     /// The gradient passes within the bounds and on them.
@@ -592,7 +599,7 @@ op! {
     /// # Errors
     /// `RuntimeError` if both bounds are absent.
     CLAMP clamp(self, min: OptNumber = None, max: OptNumber = None) -> Tensor = "ClampBackward1", EVERYWHERE | INPLACE_FUNCTION,
-        E(Elementwise::numeric(|f| clamp(f.x(0), number_bounds(f))).numbers_promote().variant(bounds).check(check_bounds)
+        E(Elementwise::numeric(|f| clamp(f.x(0), number_bounds(f))).no_bool().promoting(2).variant(bounds).check(check_bounds)
             .vjp(|f, _, g| vec![Some(clamp_gradient(f.x(0), number_bounds(f), g))]).numbers(&[-0.5, 0.6])),
         |s| vec![
             smallvec![s.t(&[2, 3]).into(), Scalar::Float(-0.5).into(), super::args::Arg::None],
@@ -609,7 +616,7 @@ op! {
         }));
     /// Limited from below by a number.
     CLAMP_MIN clamp_min(self, min: Number) -> Tensor = "ClampMinBackward0", EVERYWHERE | INPLACE_FUNCTION,
-        E(Elementwise::numeric(|f| f.x(0).maximum(f.n(0))).numbers_promote().numbers(&[0.2])
+        E(Elementwise::numeric(|f| f.x(0).maximum(f.n(0))).no_bool().promoting(1).numbers(&[0.2])
             .vjp(|f, _, g| vec![Some(Sym::select(f.x(0).ge(f.n(0)), g, g.zero()))]));
     /// Limited from above by a tensor. Operands broadcast.
     ///
@@ -622,7 +629,7 @@ op! {
         }));
     /// Limited from above by a number.
     CLAMP_MAX clamp_max(self, max: Number) -> Tensor = "ClampMaxBackward0", EVERYWHERE | INPLACE_FUNCTION,
-        E(Elementwise::numeric(|f| f.x(0).minimum(f.n(0))).numbers_promote().numbers(&[0.2])
+        E(Elementwise::numeric(|f| f.x(0).minimum(f.n(0))).no_bool().promoting(1).numbers(&[0.2])
             .vjp(|f, _, g| vec![Some(Sym::select(f.x(0).le(f.n(0)), g, g.zero()))]));
     /// The larger of two; NaN wins. Where they are equal each gets half of the gradient. Operands broadcast.
     ///

@@ -8,7 +8,7 @@ use super::args::{Arg, Args};
 use super::op::{Op, Rule};
 use super::view::{self, View};
 use super::{copy, inplace};
-use super::{index::INDEX, index::INDEX_PUT, index_view::ALIAS, index_view::SLICE, index_view::sliced, movement::SELECT};
+use super::{index::INDEX, index::INDEX_PUT, index_view::ALIAS, index_view::SLICE, index_view::sliced, slicing::SELECT};
 use crate::autograd::mode;
 use crate::dtype::{Category, DType};
 use crate::error::{Result, bail};

@@ -57,6 +57,8 @@ pub const LINALG: u16 = 64;
 pub const NN_INPLACE: u16 = 256;
 /// Takes `out=`.
 pub const OUT: u16 = 128;
+/// A property of `Tensor`: no call, one operand.
+pub const PROPERTY: u16 = 512;
 /// A method, a function with `out=`, and an in-place method: the common elementwise operation.
 pub const EVERYWHERE: u16 = METHOD | FUNCTION | INPLACE | OUT;
 
@@ -105,7 +107,11 @@ pub enum Kind {
     Dtype,
     OptDType,
     Tensors,
+    /// Tensors given one by one, or as one list.
+    VarTensors,
     OptTensors,
+    OptDevice,
+    OptGenerator,
 }
 
 impl Kind {
@@ -140,6 +146,8 @@ pub enum Rule {
     Update(Update),
     /// A composition of other operations, which brings its derivative along.
     Composite(fn(&Args) -> Result<Outputs>),
+    /// A change of the first argument, which comes back. Such a row has an in-place form only.
+    InPlace(fn(&'static Op, &Args) -> Result<()>),
 }
 
 impl Op {

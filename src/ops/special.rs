@@ -69,9 +69,9 @@ fn logit_gradient(f: &F, g: Sym) -> Sym {
         1 => (f.n(0), -f.n(0) + 1.0, 0.0),
         _ => (x.zero(), x.literal(1.0), f64::NAN),
     };
-    let out = x.lt(low).or(x.gt(high));
-    let z = Sym::select(out, x.literal(0.5), x);
-    Sym::select(out, g.literal(outside), g / (z * (-z + 1.0)))
+    let inside = x.ge(low).and(x.le(high));
+    let z = Sym::select(inside, x, x.literal(0.5));
+    Sym::select(inside, g / (z * (-z + 1.0)), g.literal(outside))
 }
 
 /// `log` of the normal distribution function, by the scaled complement where the tail underflows.
@@ -168,11 +168,11 @@ op! {
     /// `input * log(other)` for a number, 0 where `input` is 0 unless `other` is NaN.
     XLOGY xlogy(self, other: Number) -> Tensor = "XlogyBackward2", EVERYWHERE | INPLACE_FUNCTION | SPECIAL,
         E(Elementwise::float(|f| x_log(f.x(0), f.n(0), false)).vjp(|f, _, g| vec![x_log_gradients(f.x(0), f.n(0), g, false)[0]])
-            .numbers_promote().numbers(&[2.5]));
+            .promoting(1).numbers(&[2.5]));
     /// A number times `log(other)`, 0 if it is 0 unless `other` is NaN.
     XLOGY_OF xlogy_of as "xlogy"(input: Number, other: Tensor) -> Tensor = "XlogyBackward1", FUNCTION | SPECIAL | OUT,
         E(Elementwise::float(|f| x_log(f.n(0), f.x(0), false)).vjp(|f, _, g| vec![x_log_gradients(f.n(0), f.x(0), g, false)[1]])
-            .numbers_promote().numbers(&[2.5]).domain(&[(0.2, 3.0)]));
+            .promoting(1).numbers(&[2.5]).domain(&[(0.2, 3.0)]));
     /// `input * log1p(other)`, 0 where `input` is 0 unless `other` is NaN. Operands broadcast.
     ///
     /// # Errors
@@ -183,9 +183,9 @@ op! {
     /// `input * log1p(other)` for a number, 0 where `input` is 0 unless `other` is NaN.
     XLOG1PY xlog1py(self, other: Number) -> Tensor = "SpecialXlog1PyBackward2", SPECIAL | OUT,
         E(Elementwise::float(|f| x_log(f.x(0), f.n(0), true)).vjp(|f, _, g| vec![x_log_gradients(f.x(0), f.n(0), g, true)[0]])
-            .numbers_promote().numbers(&[2.5]));
+            .promoting(1).numbers(&[2.5]));
     /// A number times `log1p(other)`, 0 if it is 0 unless `other` is NaN.
     XLOG1PY_OF xlog1py_of as "xlog1py"(input: Number, other: Tensor) -> Tensor = "SpecialXlog1PyBackward1", SPECIAL | OUT,
         E(Elementwise::float(|f| x_log(f.n(0), f.x(0), true)).vjp(|f, _, g| vec![x_log_gradients(f.n(0), f.x(0), g, true)[1]])
-            .numbers_promote().numbers(&[2.5]).domain(&[(-0.7, 3.0)]));
+            .promoting(1).numbers(&[2.5]).domain(&[(-0.7, 3.0)]));
 }

@@ -1,6 +1,7 @@
 //! Exponentials, logarithms, trigonometric and hyperbolic functions, element by element. What needs a series of its own
 //! (gamma, error functions, their inverses) is among the special functions.
 
+use super::activation::logistic;
 use super::formula::{Elementwise, F};
 use super::op::Rule::Elementwise as E;
 use super::op::{EVERYWHERE, FUNCTION, INPLACE_FUNCTION, METHOD, NN, OUT, SPECIAL, op};
@@ -23,7 +24,7 @@ fn larger(f: &F) -> (Sym, Sym) {
 /// Each operand's share of the sum, as a logistic function of how far it is ahead.
 fn shares(f: &F, g: Sym, scale: f64) -> Vec<Option<Sym>> {
     let d = difference(f.x(0), f.x(1)) * scale;
-    vec![Some(g * d.sigmoid()), Some(g * (-d).sigmoid())]
+    vec![Some(g * logistic(d)), Some(g * logistic(-d))]
 }
 
 op! {

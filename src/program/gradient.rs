@@ -27,6 +27,8 @@ pub struct Gradient {
     pub program: Program,
     /// The forward values it reads after the cotangents.
     pub reads: Vec<Source>,
+    /// For each output whether the results depend on that input at all; where not, the output is zero.
+    pub depends: Vec<bool>,
 }
 
 impl Program {
@@ -40,6 +42,7 @@ impl Program {
         let mut types: Vec<Compute> = cotangents.iter().map(|&k| out_type(k)).collect();
         types.extend(&self.inputs);
         types.extend((0..m).map(out_type));
+        let mut depends = Vec::new();
         let all = trace(&types, &self.scalars, |args, scalars| {
             let (g, rest) = args.split_at(cotangents.len());
             let (x, y) = rest.split_at(n);
@@ -55,9 +58,11 @@ impl Program {
                 None => self.reverse(&regs, &cotangent),
             };
             let wanted = grads.into_iter().zip(&self.inputs).zip(needs).filter(|(_, needs)| **needs);
-            wanted.map(|((g, &ty), _)| g.unwrap_or_else(|| Sym::constant(ty, 0.0))).collect()
+            let wanted: Vec<(Option<Sym>, Compute)> = wanted.map(|((g, &ty), _)| (g, ty)).collect();
+            depends = wanted.iter().map(|(g, _)| g.is_some()).collect();
+            wanted.into_iter().map(|(g, ty)| g.unwrap_or_else(|| Sym::constant(ty, 0.0))).collect()
         });
-        all.prune(cotangents.len(), n)
+        all.prune(cotangents.len(), n, depends)
     }
 
     /// Cotangents of the inputs by reverse accumulation over the registers.
@@ -115,7 +120,7 @@ impl Program {
     }
 
     /// Drops the forward values that the program does not read; the first `cotangents` inputs stay.
-    fn prune(mut self, cotangents: usize, forward_inputs: usize) -> Gradient {
+    fn prune(mut self, cotangents: usize, forward_inputs: usize, depends: Vec<bool>) -> Gradient {
         let read = self.inputs_read();
         let mut renumbered = vec![0u16; read.len()];
         let (mut types, mut reads) = (Vec::new(), Vec::new());
@@ -140,7 +145,7 @@ impl Program {
             }
         }
         self.inputs = types;
-        Gradient { program: self, reads }
+        Gradient { program: self, reads, depends }
     }
 }
 

@@ -15,8 +15,8 @@ macro_rules! for_each_primitive {
                     (|g, x, y| -g), "Negation; integers wrap.";
                 Abs abs { float: (each x => x.abs()), int: (each x => x.wrapping_abs()), bool: (-) } -> same,
                     (|g, x, y| g * x.sign()), "Absolute value.";
-                Sign sign { float: (each x => if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x * 0.0 }), int: (each x => x.signum()), bool: (each x => x) } -> same,
-                    (none), "-1, 0 or 1; NaN stays NaN.";
+                Sign sign { float: (each x => if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { 0.0 }), int: (each x => x.signum()), bool: (each x => x) } -> same,
+                    (none), "-1, 0 or 1; 0 for NaN, as in PyTorch.";
                 Floor floor { float: (each x => x.floor()), int: (each x => x), bool: (-) } -> same,
                     (none), "Largest integer not above.";
                 Ceil ceil { float: (each x => x.ceil()), int: (each x => x), bool: (-) } -> same,
@@ -117,7 +117,7 @@ macro_rules! for_each_primitive {
                 Fmod fmod { float: (block fmod), int: (each x, y => integer::fmod(x, y)), bool: (-) } -> same,
                     (|g, l, r, y| [Some(g), Some(-g * (l / r).trunc())]), "Remainder with the sign of the dividend.";
                 Remainder remainder { float: (block remainder), int: (each x, y => integer::remainder(x, y)), bool: (-) } -> same,
-                    (|g, l, r, y| [Some(g), Some(-g * (l / r).floor())]), "Remainder with the sign of the divisor.";
+                    (|g, l, r, y| [Some(g), Some(-g * l.floor_div(r))]), "Remainder with the sign of the divisor.";
                 FloorDiv floor_div { float: (block floor_div), int: (each x, y => integer::floor_div(x, y)), bool: (-) } -> same,
                     (none), "Quotient rounded down.";
                 TruncDiv trunc_div { float: (each x, y => (x / y).trunc()), int: (each x, y => integer::trunc_div(x, y)), bool: (-) } -> same,

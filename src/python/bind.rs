@@ -2,6 +2,7 @@
 //! keyword-only parameters, `axis` for `dim`, sizes as separate integers, and overloads are handled here for all operations.
 
 use super::dtype;
+use super::generator;
 use super::tensor::PyTensor;
 use crate::dtype::DType;
 use crate::ops::args::{Arg, Args};
@@ -94,7 +95,7 @@ pub(super) fn python_default(text: &str) -> String {
 
 fn kind_name(kind: Kind) -> &'static str {
     match kind {
-        Kind::Tensor | Kind::OptTensor => "Tensor",
+        Kind::Tensor | Kind::OptTensor | Kind::Index => "Tensor",
         Kind::Operand | Kind::OptOperand => "Tensor or Number",
         Kind::Number | Kind::OptNumber => "Number",
         Kind::Int | Kind::OptInt => "int",
@@ -103,7 +104,9 @@ fn kind_name(kind: Kind) -> &'static str {
         Kind::Str | Kind::OptStr => "str",
         Kind::Ints | Kind::OptInts => "tuple of ints",
         Kind::Dtype | Kind::OptDType => "torch.dtype",
-        Kind::Tensors | Kind::OptTensors => "tuple of Tensors",
+        Kind::Tensors | Kind::OptTensors | Kind::VarTensors => "tuple of Tensors",
+        Kind::OptDevice => "torch.device",
+        Kind::OptGenerator => "torch.Generator",
     }
 }
 
@@ -142,6 +145,13 @@ fn bind_one(op: &'static Op, given: &Given<'_, '_>) -> Result<Call, Refusal> {
             args.push(convert(op, i, &given.keywords[k].1, given.method)?);
         } else if !param.keyword_only && next < positional.len() {
             let takes_rest = matches!(param.kind, Kind::Ints | Kind::OptInts) && Some(i) == last_positional;
+            if param.kind == Kind::VarTensors && tensor(&positional[next]).is_some() {
+                let tensors: Option<Vec<Tensor>> = positional[next..].iter().map(tensor).collect();
+                let Some(tensors) = tensors else { return Err(wrong_kind(op, i, &positional[next], given.method)) };
+                next = positional.len();
+                args.push(Arg::Tensors(tensors));
+                continue;
+            }
             if takes_rest && is_int(&positional[next]) {
                 // Sizes or dimensions as separate integers.
                 let mut ints = Dims::<i64>::new();
@@ -245,7 +255,7 @@ fn convert(op: &'static Op, i: usize, obj: &Bound<'_, PyAny>, method: bool) -> R
 /// A Python object as an argument of a kind; `None` if it is not of that kind.
 pub(super) fn arg(kind: Kind, obj: &Bound<'_, PyAny>) -> PyResult<Option<Arg>> {
     Ok(match kind {
-        Kind::Tensor => tensor(obj).map(Arg::Tensor),
+        Kind::Tensor | Kind::Index => tensor(obj).map(Arg::Tensor),
         Kind::OptTensor if obj.is_none() => Some(Arg::None),
         Kind::OptTensor => tensor(obj).map(Arg::Tensor),
         Kind::OptOperand if obj.is_none() => Some(Arg::None),
@@ -276,6 +286,18 @@ pub(super) fn arg(kind: Kind, obj: &Bound<'_, PyAny>) -> PyResult<Option<Arg>> {
         Kind::Ints | Kind::OptInts => ints(obj)?.map(Arg::Ints),
         Kind::OptDType if obj.is_none() => Some(Arg::None),
         Kind::Dtype | Kind::OptDType => dtype::extract(obj).map(Arg::DType),
+        Kind::OptDevice | Kind::OptGenerator if obj.is_none() => Some(Arg::None),
+        // There is one device; what matters is that the one asked for is it.
+        Kind::OptDevice => {
+            dtype::available(obj)?;
+            Some(Arg::None)
+        }
+        Kind::OptGenerator => generator::extract(obj).map(Arg::Generator),
+        Kind::VarTensors => match (tensor(obj), sequence(obj)) {
+            (Some(t), _) => Some(Arg::Tensors(vec![t])),
+            (None, Some(items)) => items.iter().map(tensor).collect::<Option<Vec<_>>>().map(Arg::Tensors),
+            (None, None) => None,
+        },
         Kind::Tensors => match sequence(obj) {
             Some(items) => items.iter().map(tensor).collect::<Option<Vec<_>>>().map(Arg::Tensors),
             None => None,

@@ -227,6 +227,10 @@ impl Backward for ElementwiseBackward {
             return Ok(out);
         }
         let gradient = self.spec.gradient(needs, present);
+        needs = gradient.needs;
+        if needs == 0 {
+            return Ok(out);
+        }
         // In place, the target may have another float dtype than the result had before it was stored.
         let mut grads = grads;
         for (grad, dtype) in grads.iter_mut().zip(&self.spec.outputs) {

@@ -161,7 +161,7 @@ fn prepare(op: &'static Op, rule: &'static Elementwise, args: &Args) -> Result<P
             }
             (false, Arg::Number(_) | Arg::Float(_) | Arg::Int(_)) => {
                 let number = number(arg)?;
-                if rule.numbers_promote {
+                if numbers.len() < rule.promoting {
                     promotion.number(number.category(), default);
                 }
                 numbers.push(number);
@@ -189,6 +189,9 @@ fn prepare(op: &'static Op, rule: &'static Elementwise, args: &Args) -> Result<P
     let variant = (rule.variant)(args)?;
     let n = numbers.len() as u8;
     scalars.extend(numbers);
+    if common.category() == Category::Int {
+        scalars.iter_mut().for_each(|s| *s = wrapped(*s, common));
+    }
     let reduced = match rule.reduce {
         Some(reduce) => reduce(args, &sizes)?,
         None => None,
@@ -204,6 +207,18 @@ fn prepare(op: &'static Op, rule: &'static Elementwise, args: &Args) -> Result<P
         None => rule.specialise(op, key),
     };
     Ok(Prepared { spec, tensors, bodies, scalars, sizes, reduced })
+}
+
+/// An integer as a narrow dtype holds it, which is how PyTorch computes with it.
+fn wrapped(s: Scalar, dtype: DType) -> Scalar {
+    let n = s.to_i64();
+    Scalar::Int(match dtype {
+        DType::U8 => n as u8 as i64,
+        DType::I8 => n as i8 as i64,
+        DType::I16 => n as i16 as i64,
+        DType::I32 => n as i32 as i64,
+        _ => return s,
+    })
 }
 
 fn number(arg: &Arg) -> Result<Scalar> {

@@ -24,8 +24,8 @@ pub struct Elementwise {
     pub accept: Accept,
     /// How the result's dtype follows from the operands'.
     pub promote: Promote,
-    /// Whether number parameters take part in promotion as number operands do.
-    pub numbers_promote: bool,
+    /// How many of the number parameters, from the first, take part in promotion as number operands do.
+    pub promoting: usize,
     /// The operand that is a condition: read as truth values, no part of promotion, without gradient or edge.
     pub mask: Option<usize>,
     /// Chooses among variants of the formula by arguments that are no operands (strings, flags).
@@ -114,7 +114,7 @@ impl Elementwise {
             saves_result: false,
             accept: Accept { bool: true, int: true, float: true },
             promote: Promote::Same,
-            numbers_promote: false,
+            promoting: 0,
             mask: None,
             variant: |_| Ok(0),
             check: |_, _| Ok(()),
@@ -202,9 +202,9 @@ impl Elementwise {
         self
     }
 
-    /// Number parameters take part in promotion.
-    pub const fn numbers_promote(mut self) -> Elementwise {
-        self.numbers_promote = true;
+    /// The first `n` number parameters take part in promotion.
+    pub const fn promoting(mut self, n: usize) -> Elementwise {
+        self.promoting = n;
         self
     }
 
@@ -325,6 +325,9 @@ pub struct Spec {
     /// The row and key it was traced from, if it states its own derivative.
     own: Option<(&'static Elementwise, Key)>,
     saves_result: bool,
+    /// Whether it is the gradient of something. Where that does not depend on an input it has no gradient, instead of zeros,
+    /// which a node further down might multiply by infinity.
+    derived: bool,
     averaged: bool,
     gradients: Mutex<Vec<(u32, Arc<GradSpec>)>>,
 }
@@ -335,6 +338,8 @@ pub struct GradSpec {
     pub(super) spec: Arc<Spec>,
     /// Which forward values it reads after the cotangents.
     pub(super) reads: SmallVec<[Source; 3]>,
+    /// The inputs, as a mask, that have an output: those asked for, less those on which nothing depends.
+    pub(super) needs: u32,
     /// For each output, if it is nothing but one of the inputs, which one: it need not be computed.
     pub(super) passes: SmallVec<[Option<u16>; 2]>,
 }
@@ -420,6 +425,7 @@ impl Elementwise {
             edges,
             own: self.vjp.map(|_| (self, key.clone())),
             saves_result: self.saves_result,
+            derived: false,
             averaged: key.averaged,
             gradients: Mutex::default(),
         }
@@ -458,15 +464,22 @@ impl Spec {
         g
     }
 
-    fn derive(&self, needs: u32, present: u32) -> GradSpec {
+    fn derive(&self, wanted: u32, present: u32) -> GradSpec {
         let program = self.executable.program();
         let bits = |mask: u32, n: usize| -> Vec<bool> { (0..n).map(|k| mask >> k & 1 == 1).collect() };
-        let needs = bits(needs, program.inputs.len());
+        let needs = bits(wanted, program.inputs.len());
         let present = bits(present, program.outputs.len());
         let saved = vec![self.saves_result; program.outputs.len()];
         let own = |x: &[Sym], s: &[Sym], y: &[Sym], g: &[Option<Sym>]| self.stated(x, s, y, g);
         let own: Option<Vjp<'_>> = if self.own.is_some() { Some(&own) } else { None };
         let mut gradient = program.gradient(&needs, &present, &saved, own);
+        let mut needs = needs;
+        if self.derived {
+            let mut depends = gradient.depends.iter();
+            needs.iter_mut().filter(|n| **n).for_each(|n| *n = depends.next().copied().unwrap_or(false));
+            let kept: Vec<usize> = (0..gradient.depends.len()).filter(|&k| gradient.depends[k]).collect();
+            gradient.program = gradient.program.project(&kept);
+        }
         if self.averaged {
             gradient.program = gradient.program.scaled(present.iter().filter(|p| **p).count());
         }
@@ -500,10 +513,12 @@ impl Spec {
             outputs,
             own: None,
             saves_result: false,
+            derived: true,
             averaged: false,
             gradients: Mutex::default(),
         };
-        GradSpec { spec: Arc::new(spec), reads, passes }
+        let needs = needs.iter().enumerate().fold(0, |m, (k, n)| m | (*n as u32) << k);
+        GradSpec { spec: Arc::new(spec), reads, needs, passes }
     }
 
     /// The gradients of the program's inputs by the row's own derivative.
