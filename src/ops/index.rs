@@ -10,7 +10,7 @@ use super::apply;
 use super::args::{Arg, Args, Read};
 use super::op::Rule::{Composite as C, Structured as S, Update as U};
 use super::op::{FUNCTION, INPLACE, METHOD, OUT, Outputs, op};
-use super::structured::{Save, Structured};
+use super::structured::{Context, Save, Structured};
 use super::update::Update;
 use crate::backend::cpu::index::{self, Along, Combine};
 use crate::dtype::DType;
@@ -320,6 +320,13 @@ fn without_masked(grad: &Tensor, mask: &Tensor) -> Result<Tensor> {
     grad.index_put(mask_list(&expand(mask, &grad.sizes())?), zero, false)
 }
 
+/// The slices that a filling has written, each once and counted from the start.
+fn distinct(c: &Context<'_>) -> Result<Tensor> {
+    let dim = wrap_dim("index_fill", c.int(1)?, c.sizes(0).len())?;
+    let n = c.sizes(0).get(dim).copied().unwrap_or(1);
+    super::zeros(&[n], DType::Bool)?.index_fill(0, c.index(2)?, Scalar::Bool(true))?.argwhere()?.reshape([-1i64])
+}
+
 op! {
     /// Slices of a dimension, in the order of a vector of indices.
     ///
@@ -390,12 +397,12 @@ op! {
             write: index_fill_write,
             backward: |c| {
                 let kept = c.when(0, |g| g.index_fill(c.int(1)?, c.index(2)?, Scalar::Int(0)))?;
-                let value = c.when(1, |g| super::to_dtype(&g.index_select(c.int(1)?, c.index(2)?)?.sum((), false)?, c.dtype(1)))?;
+                let value = c.when(1, |g| super::to_dtype(&g.index_select(c.int(1)?, distinct(c)?)?.sum((), false)?, c.dtype(1)))?;
                 Ok(smallvec![kept, value])
             },
             saves: &[Save::Index(2)],
         }),
-        |s| vec![smallvec![Arg::Tensor(s.t(&[3, 4])), Arg::Int(1), Arg::Tensor(indices(&[1, 3])), Arg::Tensor(s.t(&[]))]];
+        |s| vec![smallvec![Arg::Tensor(s.t(&[3, 4])), Arg::Int(1), Arg::Tensor(indices(&[1, -1, 1])), Arg::Tensor(s.t(&[]))]];
     /// The elements that a list of index tensors addresses, one for each dimension, absent ones taking all of it: what
     /// `x[i, :, j]` reads. Index tensors broadcast; their dimensions come first unless all stand side by side; masks stand
     /// for the coordinates of what is true in them.

@@ -34,9 +34,10 @@ fn gather_forward(a: &Args) -> Result<Outputs> {
     let op = "gather";
     let (body, index) = (a.tensor(0)?.body(), a.tensor(2)?);
     let dim = wrap_dim(op, a.int(1)?, body.layout.rank())?;
-    let index = int64(op, index, |_| Error::runtime(op, "gather(): Expected dtype int32/int64 for index"))?;
-    let out = fresh(op, &index.layout.sizes, body.dtype)?;
-    if index.layout.numel() > 0 {
+    let out = fresh(op, &index.sizes(), body.dtype)?;
+    // An empty index may be of any dtype.
+    if index.numel() > 0 {
+        let index = int64(op, index, |_| Error::runtime(op, "gather(): Expected dtype int32/int64 for index"))?;
         let (over, from) = (at_least_1d(&index.layout), at_least_1d(&body.layout));
         if over.rank() != from.rank() {
             bail!(runtime op, "Index tensor must have the same number of dimensions as input tensor");
@@ -64,7 +65,9 @@ struct Scatter {
 /// Checks the arguments `(self, dim, index, source)`; `None` if there is nothing to scatter.
 fn prepare(op: &'static str, to: &Body, a: &Args) -> Result<Option<Scatter>> {
     let dim = wrap_dim(op, a.int(1)?, to.layout.rank())?;
-    let index = int64(op, a.tensor(2)?, |_| Error::runtime(op, "scatter(): Expected dtype int32/int64 for index"))?;
+    let index = a.tensor(2)?;
+    // An empty index may be of any dtype.
+    let index = if index.numel() == 0 { index.body() } else { int64(op, index, |_| Error::runtime(op, "scatter(): Expected dtype int32/int64 for index"))? };
     let (over, target) = (at_least_1d(&index.layout), at_least_1d(&to.layout));
     let source = match a.arg(3) {
         Arg::Tensor(t) => t.body(),

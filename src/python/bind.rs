@@ -94,7 +94,7 @@ pub(super) fn python_default(text: &str) -> String {
 
 fn kind_name(kind: Kind) -> &'static str {
     match kind {
-        Kind::Tensor | Kind::OptTensor => "Tensor",
+        Kind::Tensor | Kind::OptTensor | Kind::Index => "Tensor",
         Kind::Operand | Kind::OptOperand => "Tensor or Number",
         Kind::Number | Kind::OptNumber => "Number",
         Kind::Int | Kind::OptInt => "int",
@@ -245,7 +245,7 @@ fn convert(op: &'static Op, i: usize, obj: &Bound<'_, PyAny>, method: bool) -> R
 /// A Python object as an argument of a kind; `None` if it is not of that kind.
 pub(super) fn arg(kind: Kind, obj: &Bound<'_, PyAny>) -> PyResult<Option<Arg>> {
     Ok(match kind {
-        Kind::Tensor => tensor(obj).map(Arg::Tensor),
+        Kind::Tensor | Kind::Index => tensor(obj).map(Arg::Tensor),
         Kind::OptTensor if obj.is_none() => Some(Arg::None),
         Kind::OptTensor => tensor(obj).map(Arg::Tensor),
         Kind::OptOperand if obj.is_none() => Some(Arg::None),

@@ -103,7 +103,7 @@ pub(super) fn call<'py>(entry: &Entry, given: &Given<'_, 'py>) -> PyResult<Bound
             return Ok(wrap(py, &result)?.into_any());
         }
         let outputs = apart(py, &args, || apply::call(op, &args))?;
-        wrap_outputs(py, op, outputs)
+        wrap_outputs(py, op, &args, outputs)
     })
 }
 

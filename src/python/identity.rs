@@ -2,6 +2,7 @@
 //! it; an object that dies clears the slot, and the next question makes a new one.
 
 use crate::autograd::node::NodeRef;
+use crate::ops::args::{Args, Read};
 use crate::ops::op::Outputs;
 use crate::tensor::Tensor;
 use pyo3::ffi;
@@ -71,11 +72,17 @@ pub(super) fn register(object: &Bound<'_, PyTensor>) {
 pub(super) fn wrap_outputs<'py>(
     py: Python<'py>,
     op: &'static crate::ops::op::Op,
+    args: &Args,
     outputs: Outputs,
 ) -> PyResult<Bound<'py, PyAny>> {
     use crate::ops::op::Returns;
+    let is_tuple = |set: &[usize]| set.iter().any(|&i| args.bool(i));
     match op.returns {
-        Returns::Tensor => match outputs.into_iter().next() {
+        Returns::TupleIf(set) if is_tuple(set) => {
+            let items: Vec<_> = outputs.iter().map(|t| wrap(py, t)).collect::<PyResult<_>>()?;
+            Ok(PyTuple::new(py, items)?.into_any())
+        }
+        Returns::Tensor | Returns::TupleIf(_) => match outputs.into_iter().next() {
             Some(t) => Ok(wrap(py, &t)?.into_any()),
             None => Ok(py.None().into_bound(py)),
         },

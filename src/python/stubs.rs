@@ -106,7 +106,7 @@ fn signature(name: &str, op: &Op, method: bool, form: Form, spread: bool) -> Str
         (Form::InPlace, _) if method => "Self",
         (Form::InPlace, _) | (_, Returns::Tensor) => "Tensor",
         (_, Returns::Tuple) => "tuple[Tensor, ...]",
-        (_, Returns::Fields(_)) => "Any",
+        (_, Returns::Fields(_) | Returns::TupleIf(_)) => "Any",
     };
     format!("def {name}({}) -> {returns}: ...", parts.join(", "))
 }
@@ -122,7 +122,7 @@ fn parameter(p: &Param) -> String {
 
 fn type_of(kind: Kind) -> &'static str {
     match kind {
-        Kind::Tensor => "Tensor",
+        Kind::Tensor | Kind::Index => "Tensor",
         Kind::OptTensor => "Tensor | None",
         Kind::Operand => "Tensor | _Number",
         Kind::OptOperand => "Tensor | _Number | None",
