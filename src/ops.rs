@@ -4,28 +4,40 @@
 //! the row. [`apply`] is the one road every operation takes.
 
 mod address;
+pub mod activation;
+pub mod aliases;
 pub mod apply;
 pub mod args;
 pub mod catalogue;
+pub mod comparison;
+pub mod combine;
+pub mod contract;
 pub mod copy;
+pub mod create;
 pub mod elementwise;
 pub mod embedding;
 mod factory;
 pub mod formula;
+pub mod getitem;
 pub mod index;
 pub mod index_view;
-pub mod getitem;
 mod inplace;
-pub mod op;
+pub mod matmul;
 pub mod movement;
+pub mod op;
+pub mod random;
+pub mod rearrange;
 pub mod reduce;
 pub mod samples;
 pub mod scatter;
 pub mod search;
+pub mod slicing;
 pub mod sort;
 pub mod strided;
+pub mod special;
 pub mod structured;
 pub mod update;
+pub mod transcendental;
 pub mod view;
 
 pub(crate) use copy::contiguous;

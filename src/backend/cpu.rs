@@ -1,5 +1,7 @@
 //! The CPU: the block VM that runs Programs, reductions, matrix products, index kernels, random numbers.
 
+pub(crate) mod accumulate;
+pub(crate) mod draw;
 mod element;
 mod elementwise;
 pub(crate) mod index;
@@ -8,11 +10,14 @@ mod kernels;
 pub mod math;
 pub mod matmul;
 pub(crate) mod memory;
+pub(crate) mod product;
 pub mod random;
 mod reduce;
 pub(crate) mod search;
+pub(crate) mod sequence;
 pub(crate) mod sort;
 pub(crate) mod strided;
+pub(crate) mod triangle;
 mod vm;
 mod walk;
 

@@ -1,6 +1,6 @@
 //! The one road that every operation takes: from bound arguments to results, with the graph node recorded by the rule.
 
-use super::args::{Arg, Args};
+use super::args::{Arg, Args, Read};
 use super::op::{FromOutputs, Op, Outputs, Rule};
 use super::{formula, inplace, structured, update, view};
 use crate::error::{Result, bail};
@@ -18,6 +18,10 @@ pub fn call(op: &'static Op, args: &Args) -> Result<Outputs> {
         Rule::Structured(rule) => structured::forward(op, rule, args),
         Rule::Update(rule) => update::forward(op, rule, args),
         Rule::Composite(f) => f(args),
+        Rule::InPlace(f) => {
+            f(op, args)?;
+            Ok(smallvec::smallvec![args.tensor(0)?.clone()])
+        }
     }
 }
 
@@ -42,6 +46,11 @@ pub fn with_defaults(op: &'static Op, mut args: Args) -> Args {
 pub fn call_in_place(op: &'static Op, args: &Args) -> Result<Tensor> {
     match &op.rule {
         Rule::Elementwise(rule) => formula::in_place(op, rule, args),
+        Rule::View(rule) => view::in_place(op, rule, args),
+        Rule::InPlace(f) => {
+            f(op, args)?;
+            Ok(args.tensor(0)?.clone())
+        }
         Rule::Update(rule) => update::in_place(op, rule, args),
         _ => {
             let Some(Arg::Tensor(target)) = args.first() else { bail!(type_ op.rust, "{}_(): expected a tensor", op.name) };

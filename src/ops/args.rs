@@ -1,5 +1,6 @@
 //! Arguments of operations after binding: what Python's binder and the Rust methods both produce, and what rows read.
 
+use super::random::Generator;
 use crate::dtype::{Category, DType};
 use crate::error::{Result, bail};
 use crate::scalar::Scalar;
@@ -32,6 +33,8 @@ pub enum Arg {
     Tensors(Vec<Tensor>),
     /// A list of tensors some of which are absent: indices.
     OptTensors(Vec<Option<Tensor>>),
+    /// A random number generator.
+    Generator(Generator),
 }
 
 /// All arguments of a call, one per parameter of the row, defaults filled in.
@@ -142,6 +145,13 @@ pub trait Read {
             _ => "",
         }
     }
+    /// A random number generator, or the default one.
+    fn generator(&self, i: usize) -> Generator {
+        match self.arg(i) {
+            Arg::Generator(g) => g.clone(),
+            _ => Generator::default(),
+        }
+    }
     /// A dtype that may be absent.
     fn opt_dtype(&self, i: usize) -> Option<DType> {
         match self.arg(i) {
@@ -173,6 +183,7 @@ impl Read for Args {
 /// The Rust types of parameters, by the names that rows use. A Rust method takes `impl Into<kind>`.
 pub mod kinds {
     use super::{Category, DType, Dims, Scalar};
+    pub use crate::ops::random::Generator;
     pub use crate::tensor::Tensor;
 
     /// A tensor without a gradient: indices, masks.
@@ -223,6 +234,12 @@ pub mod kinds {
     pub struct OptOperand(pub Option<Operand>);
     /// Several tensors.
     pub type Tensors = Vec<Tensor>;
+    /// Several tensors, which Python may also give one by one.
+    pub type VarTensors = Vec<Tensor>;
+    /// A device's name, or nothing.
+    pub type OptDevice = Option<String>;
+    /// A random number generator, or nothing for the default one.
+    pub type OptGenerator = Option<Generator>;
     /// Several tensors, some absent.
     pub type OptTensors = Vec<Option<Tensor>>;
 
@@ -362,6 +379,7 @@ arg_from! {
     kinds::OptNumber, x => x.0.map_or(Arg::None, Arg::Number);
     Vec<Tensor>, x => Arg::Tensors(x);
     Vec<Option<Tensor>>, x => Arg::OptTensors(x);
+    Generator, x => Arg::Generator(x);
 }
 
 impl<T> From<Option<T>> for Arg

@@ -1,10 +1,36 @@
 //! The catalogue: every operation there is, family by family. Rows with one Python name are overloads, tried in this order.
 
 use super::op::Op;
-use super::{copy, elementwise, embedding, index, index_view, movement, reduce, scatter, search, sort, strided};
+use super::{
+    activation, combine, comparison, contract, copy, create, elementwise, embedding, index, index_view, matmul, movement, random,
+    rearrange, reduce, scatter, search, slicing, sort, special, strided, transcendental,
+};
 
 /// The rows of each family.
-pub static FAMILIES: &[&[&Op]] = &[elementwise::ROWS, reduce::ROWS, movement::ROWS, copy::ROWS, strided::ROWS, index::ROWS, index_view::ROWS, scatter::ROWS, sort::ROWS, search::ROWS, embedding::ROWS];
+pub static FAMILIES: &[&[&Op]] = &[
+    elementwise::ROWS,
+    transcendental::ROWS,
+    special::ROWS,
+    comparison::ROWS,
+    activation::ROWS,
+    reduce::ROWS,
+    movement::ROWS,
+    slicing::ROWS,
+    combine::ROWS,
+    rearrange::ROWS,
+    matmul::ROWS,
+    contract::ROWS,
+    create::ROWS,
+    random::ROWS,
+    copy::ROWS,
+    strided::ROWS,
+    index::ROWS,
+    index_view::ROWS,
+    scatter::ROWS,
+    sort::ROWS,
+    search::ROWS,
+    embedding::ROWS,
+];
 
 /// All rows.
 pub fn rows() -> impl Iterator<Item = &'static Op> {

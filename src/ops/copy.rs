@@ -7,7 +7,7 @@ use super::op::Rule::{Structured as S, Update as U};
 use super::structured::Structured;
 use super::update::Update;
 use crate::autograd::{mode, no_grad};
-use crate::backend::{Executable, Reduce};
+use crate::backend::{Executable, Reduce, cpu};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::program::trace;
@@ -72,7 +72,7 @@ op! {
 
 
 /// Where a copy of a tensor lies: as it does if it is dense, else row-major.
-fn dense_like(layout: &Layout) -> Layout {
+pub(super) fn dense_like(layout: &Layout) -> Layout {
     if layout.is_dense() {
         Layout { sizes: layout.sizes.clone(), strides: layout.strides.clone(), offset: 0 }
     } else {
@@ -148,6 +148,11 @@ pub fn sum_of(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 
 /// `a += b` without history.
 pub fn add_assign(a: &Tensor, b: &Tensor) -> Result<()> {
+    let (to, from) = (a.body(), b.body());
+    if to.storage.is_writable() && !a.is_inference() && cpu::accumulate::add_assign(&to.operand(), &from.operand()) {
+        to.bump_version();
+        return Ok(());
+    }
     let args = apply::with_defaults(&super::elementwise::ADD, smallvec![Arg::Tensor(a.clone()), Arg::Tensor(b.clone())]);
     no_grad(|| apply::call_in_place(&super::elementwise::ADD, &args)).map(drop)
 }

@@ -17,15 +17,23 @@ use std::sync::atomic::Ordering;
 /// # Errors
 /// `RuntimeError` in PyTorch's words.
 pub(crate) fn check(op: &'static str, target: &Tensor, records: bool) -> Result<()> {
-    if target.is_inference() && !mode::is_inference_mode() {
-        bail!(runtime op, "Inplace update to inference tensor outside InferenceMode is not allowed.You can make a clone to get a normal tensor before doing inplace update.See https://github.com/pytorch/rfcs/pull/17 for more details.");
-    }
     let body = target.body();
     if !body.storage.is_writable() {
         bail!(value op, "the memory of this tensor is read-only (it was made from a read-only array); copy it before modifying it in place");
     }
     if body.layout.overlaps_itself() {
         bail!(runtime op, "unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please clone() the tensor before performing the operation.\n{op}: the tensor has shape {:?} and strides {:?}", body.layout.sizes, body.layout.strides);
+    }
+    check_history(op, target, records)
+}
+
+/// The part of [`check`] that looks at history and not at memory.
+///
+/// # Errors
+/// As [`check`].
+pub(crate) fn check_history(op: &'static str, target: &Tensor, records: bool) -> Result<()> {
+    if target.is_inference() && !mode::is_inference_mode() {
+        bail!(runtime op, "Inplace update to inference tensor outside InferenceMode is not allowed.You can make a clone to get a normal tensor before doing inplace update.See https://github.com/pytorch/rfcs/pull/17 for more details.");
     }
     if !records {
         return Ok(());

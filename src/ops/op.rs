@@ -53,9 +53,13 @@ pub const INPLACE_FUNCTION: u16 = 16;
 pub const SPECIAL: u16 = 32;
 /// A function of `linalg`.
 pub const LINALG: u16 = 64;
+/// An in-place function of `nn.functional`, its name with an underscore.
+pub const NN_INPLACE: u16 = 256;
 /// Takes `out=`.
 pub const OUT: u16 = 128;
-/// A method, a function with `out=`, and an in-place method and function: the common elementwise operation.
+/// A property of `Tensor`: no call, one operand.
+pub const PROPERTY: u16 = 512;
+/// A method, a function with `out=`, and an in-place method: the common elementwise operation.
 pub const EVERYWHERE: u16 = METHOD | FUNCTION | INPLACE | OUT;
 
 impl Surface {
@@ -103,7 +107,18 @@ pub enum Kind {
     Dtype,
     OptDType,
     Tensors,
+    /// Tensors given one by one, or as one list.
+    VarTensors,
     OptTensors,
+    OptDevice,
+    OptGenerator,
+}
+
+impl Kind {
+    /// Whether it takes a tensor, alone or instead of a number: an operand of a formula.
+    pub const fn is_operand(self) -> bool {
+        matches!(self, Kind::Tensor | Kind::OptTensor | Kind::Operand | Kind::OptOperand)
+    }
 }
 
 /// What an operation returns to Python.
@@ -131,6 +146,8 @@ pub enum Rule {
     Update(Update),
     /// A composition of other operations, which brings its derivative along.
     Composite(fn(&Args) -> Result<Outputs>),
+    /// A change of the first argument, which comes back. Such a row has an in-place form only.
+    InPlace(fn(&'static Op, &Args) -> Result<()>),
 }
 
 impl Op {

@@ -130,6 +130,11 @@ impl Context<'_> {
         self.node.inputs[k].as_ref().map_or(DType::F32, |m| m.dtype)
     }
 
+    /// Whether tensor argument of edge `k` was a matrix that lay column-major, as a transposed one does.
+    pub fn lies_transposed(&self, k: usize) -> bool {
+        k < 8 && self.node.transposed >> k & 1 == 1
+    }
+
     /// The layout that the first tensor argument of a view operation had.
     pub fn layout(&self) -> Option<&Layout> {
         self.node.layout.as_deref()
@@ -163,6 +168,8 @@ struct StructuredBackward {
     /// For each edge what the tensor was; `None` if it was not given.
     inputs: SmallVec<[Option<Meta>; 2]>,
     layout: Option<Box<Layout>>,
+    /// Which of the first eight edges were column-major matrices, a bit each.
+    transposed: u8,
     derivative: Derivative,
     saved: Mutex<Option<SmallVec<[(Save, SavedTensor); 1]>>>,
 }
@@ -242,6 +249,7 @@ pub(super) fn record(
         args: args.iter().map(without_tensors).collect(),
         inputs: tensors.iter().map(|t| t.map(|t| meta(t.body()))).collect(),
         layout: layout.map(|l| Box::new(l.clone())),
+        transposed: tensors.iter().take(8).enumerate().fold(0, |bits, (k, t)| bits | (t.is_some_and(column_major) as u8) << k),
         derivative,
         saved: Mutex::new(Some(saved)),
     };
@@ -252,6 +260,14 @@ pub(super) fn record(
         }
     }
     Ok(())
+}
+
+fn column_major(t: &Tensor) -> bool {
+    let layout = &t.body().layout;
+    match (&layout.sizes[..], &layout.strides[..]) {
+        ([m, n], [1, step]) => *m > 1 && *n > 1 && *step >= *m as isize,
+        _ => false,
+    }
 }
 
 /// An argument as the node keeps it: tensors only as saved values, of a list of index tensors its length.

@@ -1,7 +1,8 @@
 //! View operations: the same memory under another layout. Results share storage and version counter with the base, which
 //! they know, so that in-place changes of either reach the history of both.
 
-use super::args::{Args, Read};
+use super::args::{Arg, Args, Read};
+use super::inplace;
 use super::op::{Op, Outputs};
 use super::structured::{Context, record};
 use crate::autograd::mode;
@@ -10,6 +11,7 @@ use crate::error::Result;
 use crate::shape::Layout;
 use crate::tensor::{Body, Creation, Tensor};
 use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
 
 /// Layouts of the results.
 pub type Layouts = SmallVec<[Layout; 1]>;
@@ -47,6 +49,36 @@ pub(super) fn forward(op: &'static Op, rule: &View, args: &Args) -> Result<Outpu
         record(op, args, Some(&body.layout), rule.backward, &[], &outputs)?;
     }
     Ok(outputs)
+}
+
+/// Runs a view row in place: the tensor itself gets the layout, as `t_()` and `unsqueeze_()` do.
+pub(super) fn in_place(op: &'static Op, rule: &View, args: &Args) -> Result<Tensor> {
+    let target = args.tensor(0)?;
+    let records = mode::is_grad_enabled() && target.requires_grad();
+    inplace::check_history(op.rust, target, records)?;
+    let body = target.body();
+    let mut layouts = (rule.layouts)(&body.layout, args)?;
+    let Some(layout) = layouts.pop() else { return Ok(target.clone()) };
+    let fresh = body.with_layout(layout);
+    let seen = Tensor::from_body(fresh.clone());
+    if records {
+        let mut inner = args.clone();
+        inner[0] = Arg::Tensor(Tensor::with_history(body.clone(), target.edge()));
+        record(op, &inner, Some(&body.layout), rule.backward, &[], std::slice::from_ref(&seen))?;
+    }
+    fresh.bump_version();
+    target.publish(fresh);
+    if let Some(info) = target.view_info() {
+        // The base has kept its values: what this view will say of its history stays true.
+        info.version.store(target.version(), Ordering::Release);
+    }
+    if records {
+        let old = target.grad_fn_as_is();
+        let new = seen.grad_fn();
+        target.set_history(new.clone());
+        target.move_retain_grad(&old, &new);
+    }
+    Ok(target.clone())
 }
 
 /// One view through a layout that the caller has worked out, as [`forward`] would make it; the row's arguments are asked for

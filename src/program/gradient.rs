@@ -6,9 +6,9 @@ use super::{Inst, Program, Reg, Sym};
 use crate::dtype::Compute;
 use std::collections::HashMap;
 
-/// A row's own derivative: `(inputs, scalars, results, cotangents) -> gradients of the inputs`. Given where the derived
+/// A derivative of one's own: `(inputs, scalars, results, cotangents) -> gradients of the inputs`. Given where the derived
 /// one is numerically poor or PyTorch defines another subgradient.
-pub type Vjp = fn(x: &[Sym], s: &[Sym], y: &[Sym], g: &[Option<Sym>]) -> Vec<Option<Sym>>;
+pub type Vjp<'a> = &'a dyn Fn(&[Sym], &[Sym], &[Sym], &[Option<Sym>]) -> Vec<Option<Sym>>;
 
 /// A value of the forward computation that a gradient Program reads.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -27,19 +27,22 @@ pub struct Gradient {
     pub program: Program,
     /// The forward values it reads after the cotangents.
     pub reads: Vec<Source>,
+    /// For each output whether the results depend on that input at all; where not, the output is zero.
+    pub depends: Vec<bool>,
 }
 
 impl Program {
     /// The gradient Program for the inputs that need one, given which outputs have a cotangent (an absent cotangent
     /// contributes nothing; it is not zeros). Results listed in `saved` are read as inputs of the gradient instead of being
     /// computed again. `own` replaces the derived rule.
-    pub fn gradient(&self, needs: &[bool], present: &[bool], saved: &[bool], own: Option<Vjp>) -> Gradient {
+    pub fn gradient(&self, needs: &[bool], present: &[bool], saved: &[bool], own: Option<Vjp<'_>>) -> Gradient {
         let (n, m) = (self.inputs.len(), self.outputs.len());
         let cotangents: Vec<usize> = (0..m).filter(|&k| present[k]).collect();
         let out_type = |k: usize| self.types[self.outputs[k] as usize];
         let mut types: Vec<Compute> = cotangents.iter().map(|&k| out_type(k)).collect();
         types.extend(&self.inputs);
         types.extend((0..m).map(out_type));
+        let mut depends = Vec::new();
         let all = trace(&types, &self.scalars, |args, scalars| {
             let (g, rest) = args.split_at(cotangents.len());
             let (x, y) = rest.split_at(n);
@@ -55,9 +58,11 @@ impl Program {
                 None => self.reverse(&regs, &cotangent),
             };
             let wanted = grads.into_iter().zip(&self.inputs).zip(needs).filter(|(_, needs)| **needs);
-            wanted.map(|((g, &ty), _)| g.unwrap_or_else(|| Sym::constant(ty, 0.0))).collect()
+            let wanted: Vec<(Option<Sym>, Compute)> = wanted.map(|((g, &ty), _)| (g, ty)).collect();
+            depends = wanted.iter().map(|(g, _)| g.is_some()).collect();
+            wanted.into_iter().map(|(g, ty)| g.unwrap_or_else(|| Sym::constant(ty, 0.0))).collect()
         });
-        all.prune(cotangents.len(), n)
+        all.prune(cotangents.len(), n, depends)
     }
 
     /// Cotangents of the inputs by reverse accumulation over the registers.
@@ -101,7 +106,7 @@ impl Program {
     }
 
     /// Drops the forward values that the program does not read; the first `cotangents` inputs stay.
-    fn prune(mut self, cotangents: usize, forward_inputs: usize) -> Gradient {
+    fn prune(mut self, cotangents: usize, forward_inputs: usize, depends: Vec<bool>) -> Gradient {
         let read = self.inputs_read();
         let mut renumbered = vec![0u16; read.len()];
         let (mut types, mut reads) = (Vec::new(), Vec::new());
@@ -126,7 +131,7 @@ impl Program {
             }
         }
         self.inputs = types;
-        Gradient { program: self, reads }
+        Gradient { program: self, reads, depends }
     }
 }
 

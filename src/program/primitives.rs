@@ -15,16 +15,16 @@ macro_rules! for_each_primitive {
                     (|g, x, y| -g), "Negation; integers wrap.";
                 Abs abs { float: (each x => x.abs()), int: (each x => x.wrapping_abs()), bool: (-) } -> same,
                     (|g, x, y| g * x.sign()), "Absolute value.";
-                Sign sign { float: (each x => if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x * 0.0 }), int: (each x => x.signum()), bool: (each x => x) } -> same,
-                    (|g, x, y| g.zero()), "-1, 0 or 1; NaN stays NaN.";
+                Sign sign { float: (each x => if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { 0.0 }), int: (each x => x.signum()), bool: (each x => x) } -> same,
+                    (none), "-1, 0 or 1; 0 for NaN, as in PyTorch.";
                 Floor floor { float: (each x => x.floor()), int: (each x => x), bool: (-) } -> same,
-                    (|g, x, y| g.zero()), "Largest integer not above.";
+                    (none), "Largest integer not above.";
                 Ceil ceil { float: (each x => x.ceil()), int: (each x => x), bool: (-) } -> same,
-                    (|g, x, y| g.zero()), "Smallest integer not below.";
+                    (none), "Smallest integer not below.";
                 Trunc trunc { float: (each x => x.trunc()), int: (each x => x), bool: (-) } -> same,
-                    (|g, x, y| g.zero()), "Integer part.";
+                    (none), "Integer part.";
                 Round round { float: (each x => x.round_ties_even()), int: (each x => x), bool: (-) } -> same,
-                    (|g, x, y| g.zero()), "Nearest integer, ties to even.";
+                    (none), "Nearest integer, ties to even.";
                 Sqrt sqrt { float: (each x => x.sqrt()), int: (-), bool: (-) } -> same,
                     (|g, x, y| g / (y + y)), "Square root.";
                 Rsqrt rsqrt { float: (each x => 1.0 / x.sqrt()), int: (-), bool: (-) } -> same,
@@ -117,11 +117,11 @@ macro_rules! for_each_primitive {
                 Fmod fmod { float: (block fmod), int: (each x, y => integer::fmod(x, y)), bool: (-) } -> same,
                     (|g, l, r, y| [Some(g), Some(-g * (l / r).trunc())]), "Remainder with the sign of the dividend.";
                 Remainder remainder { float: (block remainder), int: (each x, y => integer::remainder(x, y)), bool: (-) } -> same,
-                    (|g, l, r, y| [Some(g), Some(-g * (l / r).floor())]), "Remainder with the sign of the divisor.";
+                    (|g, l, r, y| [Some(g), Some(-g * l.floor_div(r))]), "Remainder with the sign of the divisor.";
                 FloorDiv floor_div { float: (block floor_div), int: (each x, y => integer::floor_div(x, y)), bool: (-) } -> same,
-                    (|g, l, r, y| [Some(g.zero()), Some(g.zero())]), "Quotient rounded down.";
+                    (none), "Quotient rounded down.";
                 TruncDiv trunc_div { float: (each x, y => (x / y).trunc()), int: (each x, y => integer::trunc_div(x, y)), bool: (-) } -> same,
-                    (|g, l, r, y| [Some(g.zero()), Some(g.zero())]), "Quotient rounded towards zero.";
+                    (none), "Quotient rounded towards zero.";
                 Max maximum { float: (each x, y => if x > y || x.is_nan() { x } else { y }), int: (each x, y => if x > y { x } else { y }), bool: (each x, y => x | y) } -> same,
                     (|g, l, r, y| {
                         let half = Sym::select(l.eq(r), g * 0.5, g);
@@ -136,7 +136,7 @@ macro_rules! for_each_primitive {
                     (|g, l, r, y| {
                         let same_sign = y.eq(l);
                         let d = Sym::select(l.eq(l.zero()), g.zero(), Sym::select(same_sign, g, -g));
-                        [Some(d), Some(g.zero())]
+                        [Some(d), None]
                     }), "The magnitude of x with the sign of y.";
                 Nextafter nextafter { float: (block nextafter), int: (-), bool: (-) } -> same,
                     (none), "The next representable number towards y.";

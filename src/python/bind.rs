@@ -2,6 +2,7 @@
 //! keyword-only parameters, `axis` for `dim`, sizes as separate integers, and overloads are handled here for all operations.
 
 use super::dtype;
+use super::generator;
 use super::tensor::PyTensor;
 use crate::dtype::DType;
 use crate::ops::args::{Arg, Args};
@@ -103,7 +104,9 @@ fn kind_name(kind: Kind) -> &'static str {
         Kind::Str | Kind::OptStr => "str",
         Kind::Ints | Kind::OptInts => "tuple of ints",
         Kind::Dtype | Kind::OptDType => "torch.dtype",
-        Kind::Tensors | Kind::OptTensors => "tuple of Tensors",
+        Kind::Tensors | Kind::OptTensors | Kind::VarTensors => "tuple of Tensors",
+        Kind::OptDevice => "torch.device",
+        Kind::OptGenerator => "torch.Generator",
     }
 }
 
@@ -142,6 +145,13 @@ fn bind_one(op: &'static Op, given: &Given<'_, '_>) -> Result<Call, Refusal> {
             args.push(convert(op, i, &given.keywords[k].1, given.method)?);
         } else if !param.keyword_only && next < positional.len() {
             let takes_rest = matches!(param.kind, Kind::Ints | Kind::OptInts) && Some(i) == last_positional;
+            if param.kind == Kind::VarTensors && tensor(&positional[next]).is_some() {
+                let tensors: Option<Vec<Tensor>> = positional[next..].iter().map(tensor).collect();
+                let Some(tensors) = tensors else { return Err(wrong_kind(op, i, &positional[next], given.method)) };
+                next = positional.len();
+                args.push(Arg::Tensors(tensors));
+                continue;
+            }
             if takes_rest && is_int(&positional[next]) {
                 // Sizes or dimensions as separate integers.
                 let mut ints = Dims::<i64>::new();
@@ -276,6 +286,18 @@ pub(super) fn arg(kind: Kind, obj: &Bound<'_, PyAny>) -> PyResult<Option<Arg>> {
         Kind::Ints | Kind::OptInts => ints(obj)?.map(Arg::Ints),
         Kind::OptDType if obj.is_none() => Some(Arg::None),
         Kind::Dtype | Kind::OptDType => dtype::extract(obj).map(Arg::DType),
+        Kind::OptDevice | Kind::OptGenerator if obj.is_none() => Some(Arg::None),
+        // There is one device; what matters is that the one asked for is it.
+        Kind::OptDevice => {
+            dtype::available(obj)?;
+            Some(Arg::None)
+        }
+        Kind::OptGenerator => generator::extract(obj).map(Arg::Generator),
+        Kind::VarTensors => match (tensor(obj), sequence(obj)) {
+            (Some(t), _) => Some(Arg::Tensors(vec![t])),
+            (None, Some(items)) => items.iter().map(tensor).collect::<Option<Vec<_>>>().map(Arg::Tensors),
+            (None, None) => None,
+        },
         Kind::Tensors => match sequence(obj) {
             Some(items) => items.iter().map(tensor).collect::<Option<Vec<_>>>().map(Arg::Tensors),
             None => None,

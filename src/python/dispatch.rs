@@ -5,10 +5,13 @@ use super::bind::{self, Given};
 use super::error::guarded;
 use super::identity::{wrap, wrap_outputs};
 use super::tensor::PyTensor;
+use crate::ops::aliases::ALIASES;
 use crate::ops::apply;
 use crate::ops::args::{Arg, Args};
 use crate::ops::catalogue;
-use crate::ops::op::{FUNCTION, INPLACE, INPLACE_FUNCTION, Kind, LINALG, METHOD, NN, OUT, Op, SPECIAL};
+use crate::ops::op::{
+    FUNCTION, INPLACE, INPLACE_FUNCTION, Kind, LINALG, METHOD, NN, NN_INPLACE, OUT, Op, PROPERTY, SPECIAL,
+};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -45,8 +48,12 @@ pub(super) fn group(surface: u16, form: Form) -> Vec<Entry> {
         let name = if form == Form::InPlace { format!("{}_", op.name) } else { op.name.to_string() };
         names.entry(name).or_default().push(op);
     }
+    for alias in ALIASES.iter().filter(|a| a.surface.has(surface)) {
+        let name = if form == Form::InPlace { format!("{}_", alias.name) } else { alias.name.to_string() };
+        names.entry(name).or_default().extend(catalogue::rows().filter(|op| op.name == alias.of));
+    }
     let entry = |(name, overloads): (String, Vec<&'static Op>)| {
-        Some(Entry { name: CString::new(name).ok()?, overloads, form, method: surface & (METHOD | INPLACE) != 0 })
+        Some(Entry { name: CString::new(name).ok()?, overloads, form, method: surface & (METHOD | INPLACE | PROPERTY) != 0 })
     };
     names.into_iter().filter_map(entry).collect()
 }
@@ -55,6 +62,7 @@ fn methods() -> &'static [Entry] {
     METHODS.get_or_init(|| {
         let mut all = group(METHOD, Form::Plain);
         all.extend(group(INPLACE, Form::InPlace));
+        all.extend(group(PROPERTY, Form::Plain));
         all
     })
 }
@@ -227,7 +235,9 @@ pub(super) fn install_methods(py: Python<'_>) -> PyResult<()> {
         let def = definition(&entry.name, TRAMPOLINES[k / 32][k % 32], entry)?;
         // SAFETY: a type object and a definition that is never freed.
         let descriptor = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyDescr_NewMethod(class.as_type_ptr(), def))? };
-        class.setattr(&*entry.name.to_string_lossy(), descriptor)?;
+        let property = entry.overloads[0].surface.has(PROPERTY);
+        let attribute = if property { py.import("builtins")?.getattr("property")?.call1((descriptor,))? } else { descriptor };
+        class.setattr(&*entry.name.to_string_lossy(), attribute)?;
     }
     Ok(())
 }
@@ -280,9 +290,10 @@ pub(super) fn install_all(module: &Bound<'_, PyModule>) -> PyResult<()> {
     install_methods(py)?;
     install_functions(module, FUNCTION, Form::Plain)?;
     install_functions(module, INPLACE_FUNCTION, Form::InPlace)?;
-    for (name, surface) in [("_nn", NN), ("_special", SPECIAL), ("_linalg", LINALG)] {
+    for (name, surface, in_place) in [("_nn", NN, NN_INPLACE), ("_special", SPECIAL, 0), ("_linalg", LINALG, 0)] {
         let sub = PyModule::new(py, &format!("rustgrad._core.{name}"))?;
         install_functions(&sub, surface, Form::Plain)?;
+        install_functions(&sub, in_place, Form::InPlace)?;
         module.add(name, sub)?;
     }
     Ok(())

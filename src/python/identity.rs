@@ -1,8 +1,7 @@
 //! One Python object per tensor: `x.grad is x.grad`, `node.variable is p`. The Rust tensor knows its object without owning
 //! it; an object that dies clears the slot, and the next question makes a new one.
 
-use crate::autograd::node::NodeRef;
-use crate::ops::args::{Args, Read};
+use crate::ops::args::Read;
 use crate::ops::op::Outputs;
 use crate::tensor::Tensor;
 use pyo3::ffi;
@@ -72,21 +71,21 @@ pub(super) fn register(object: &Bound<'_, PyTensor>) {
 pub(super) fn wrap_outputs<'py>(
     py: Python<'py>,
     op: &'static crate::ops::op::Op,
-    args: &Args,
+    args: &crate::ops::args::Args,
     outputs: Outputs,
 ) -> PyResult<Bound<'py, PyAny>> {
     use crate::ops::op::Returns;
-    let is_tuple = |set: &[usize]| set.iter().any(|&i| args.bool(i));
-    match op.returns {
-        Returns::TupleIf(set) if is_tuple(set) => {
-            let items: Vec<_> = outputs.iter().map(|t| wrap(py, t)).collect::<PyResult<_>>()?;
-            Ok(PyTuple::new(py, items)?.into_any())
-        }
-        Returns::Tensor | Returns::TupleIf(_) => match outputs.into_iter().next() {
+    let returns = match op.returns {
+        Returns::TupleIf(flags) if flags.iter().any(|&f| args.bool(f)) => Returns::Tuple,
+        Returns::TupleIf(_) => Returns::Tensor,
+        other => other,
+    };
+    match returns {
+        Returns::Tensor => match outputs.into_iter().next() {
             Some(t) => Ok(wrap(py, &t)?.into_any()),
             None => Ok(py.None().into_bound(py)),
         },
-        Returns::Tuple => {
+        Returns::Tuple | Returns::TupleIf(_) => {
             let items: Vec<_> = outputs.iter().map(|t| wrap(py, t)).collect::<PyResult<_>>()?;
             Ok(PyTuple::new(py, items)?.into_any())
         }
@@ -96,9 +95,4 @@ pub(super) fn wrap_outputs<'py>(
             make.call1((op.name, PyTuple::new(py, names)?, PyTuple::new(py, items)?))
         }
     }
-}
-
-/// Clears the slot of a node when its object dies.
-pub(super) fn clear_node(slot: &Slot, node: &NodeRef) {
-    slot.clear(&node.python);
 }

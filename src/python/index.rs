@@ -33,14 +33,19 @@ pub(super) fn get<'py>(slf: &Bound<'py, PyTensor>, key: &Bound<'py, PyAny>) -> P
 pub(super) fn set(slf: &Bound<'_, PyTensor>, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = slf.py();
     let t = &slf.get().tensor;
-    let tensor = bind::tensor(value);
-    let value = match (&tensor, bind::number(value)?) {
-        (Some(v), _) => IndexValue::Tensor(v),
-        (None, Some(number)) => IndexValue::Number(number),
-        (None, None) => {
-            let class = value.get_type();
-            return Err(PyTypeError::new_err(format!("can't assign a {} to a torch.{}Tensor", class.fully_qualified_name()?, t.dtype().legacy())));
-        }
+    let held;
+    let value = if let Some(v) = bind::tensor(value) {
+        held = v;
+        IndexValue::Tensor(&held)
+    } else if let Some(n) = bind::number(value)? {
+        IndexValue::Number(n)
+    } else if value.is_none() || value.cast::<PyString>().is_ok() {
+        let class = value.get_type();
+        return Err(PyTypeError::new_err(format!("can't assign a {} to a torch.{}Tensor", class.name()?, t.dtype().legacy())));
+    } else {
+        // Lists and arrays are taken too, where PyTorch wants a tensor.
+        held = data::from_data(value, None)?;
+        IndexValue::Tensor(&held)
     };
     let items = read(key)?;
     guarded(|| Ok(if is_long(t, &items) { py.detach(|| setitem(t, &items, value))? } else { setitem(t, &items, value)? }))

@@ -1,6 +1,6 @@
 //! What the extension module holds.
 
-use super::{data, dispatch, dtype, graph, numpy, tensor};
+use super::{data, dispatch, dtype, generator, graph, numpy, tensor};
 use crate::autograd::mode;
 use crate::dtype::{DType, Promotion};
 use crate::storage;
@@ -171,6 +171,8 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<graph::PyHandle>()?;
     m.add_class::<dtype::PyDType>()?;
     m.add_class::<dtype::PyDevice>()?;
+    m.add_class::<generator::PyGenerator>()?;
+    m.add("default_generator", generator::PyGenerator(crate::ops::random::Generator::default()))?;
     for d in DType::ALL {
         m.add(d.name(), dtype::object(py, d)?)?;
     }
@@ -203,6 +205,11 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         data::set_printoptions,
         numpy::from_numpy,
         numpy::frombuffer,
+        generator::manual_seed,
+        generator::seed,
+        generator::initial_seed,
+        generator::get_rng_state,
+        generator::set_rng_state,
         graph::backward,
         graph::grad
     ];

@@ -3,7 +3,7 @@
 
 use super::bind::python_default;
 use super::dispatch::{Form, group};
-use crate::ops::op::{FUNCTION, INPLACE, INPLACE_FUNCTION, Kind, LINALG, METHOD, NN, OUT, Op, Param, Returns, SPECIAL};
+use crate::ops::op::{FUNCTION, INPLACE, INPLACE_FUNCTION, Kind, LINALG, METHOD, NN, NN_INPLACE, OUT, Op, Param, Returns, SPECIAL};
 use std::fmt::Write;
 
 const TEMPLATE: &str = include_str!("stubs/core.pyi");
@@ -20,7 +20,7 @@ pub(super) fn files() -> Vec<(&'static str, String)> {
             functions(surface)
         )
     };
-    vec![("__init__.pyi", format!("{HEADER}{core}")), ("_nn.pyi", sub(NN)), ("_special.pyi", sub(SPECIAL)), ("_linalg.pyi", sub(LINALG))]
+    vec![("__init__.pyi", format!("{HEADER}{core}")), ("_nn.pyi", sub(NN | NN_INPLACE)), ("_special.pyi", sub(SPECIAL)), ("_linalg.pyi", sub(LINALG))]
 }
 
 fn methods() -> String {
@@ -39,7 +39,8 @@ fn methods() -> String {
 
 fn functions(surfaces: u16) -> String {
     let mut text = String::new();
-    for (surface, form) in [(surfaces & !INPLACE_FUNCTION, Form::Plain), (surfaces & INPLACE_FUNCTION, Form::InPlace)] {
+    const IN_PLACE: u16 = INPLACE_FUNCTION | NN_INPLACE;
+    for (surface, form) in [(surfaces & !IN_PLACE, Form::Plain), (surfaces & IN_PLACE, Form::InPlace)] {
         for entry in if surface == 0 { Vec::new() } else { group(surface, form) } {
             let name = entry.name.to_string_lossy();
             if !TEMPLATE.contains(&format!("\ndef {name}(")) {
@@ -73,7 +74,7 @@ fn render(out: &mut String, indent: &str, name: &str, overloads: &[&'static Op],
 /// Whether sizes may also come as separate integers.
 fn spreads(op: &Op) -> &'static [bool] {
     let last = op.params.iter().rfind(|p| !p.keyword_only);
-    if last.is_some_and(|p| matches!(p.kind, Kind::Ints | Kind::OptInts)) { &[false, true] } else { &[false] }
+    if last.is_some_and(|p| matches!(p.kind, Kind::Ints | Kind::OptInts | Kind::VarTensors)) { &[false, true] } else { &[false] }
 }
 
 fn signature(name: &str, op: &Op, method: bool, form: Form, spread: bool) -> String {
@@ -90,7 +91,8 @@ fn signature(name: &str, op: &Op, method: bool, form: Form, spread: bool) -> Str
         }
         star |= p.keyword_only;
         if spread && Some(i) == last {
-            parts.push(format!("*{}: _int", p.name));
+            let one = if p.kind == Kind::VarTensors { "Tensor" } else { "_int" };
+            parts.push(format!("*{}: {one}", p.name));
             star = true;
         } else {
             parts.push(parameter(p));
@@ -140,7 +142,9 @@ fn type_of(kind: Kind) -> &'static str {
         Kind::OptInts => "_int | Sequence[_int] | None",
         Kind::Dtype => "_dtype",
         Kind::OptDType => "_dtype | None",
-        Kind::Tensors => "Sequence[Tensor]",
+        Kind::Tensors | Kind::VarTensors => "Sequence[Tensor]",
+        Kind::OptDevice => "_device | _str | None",
+        Kind::OptGenerator => "Generator | None",
         Kind::OptTensors => "Sequence[Tensor | None]",
     }
 }

@@ -751,35 +751,6 @@ impl PyTensor {
         in_place("bitwise_right_shift_", slf, other)
     }
 
-    // ---- properties over operations --------------------------------------------------------------------------------
-
-    #[getter(T)]
-    fn transposed<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let n = slf.get().tensor.rank() as i64;
-        let order: Vec<i64> = (0..n).rev().collect();
-        let result = slf.get().tensor.permute(&order[..])?;
-        Ok(wrap(slf.py(), &result)?.into_any())
-    }
-    #[getter(mT)]
-    fn matrix_transposed<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        if slf.get().tensor.rank() < 2 {
-            return Err(PyRuntimeError::new_err(format!(
-                "tensor.mT is only supported on matrices or batches of matrices. Got {}-D tensor.",
-                slf.get().tensor.rank()
-            )));
-        }
-        slf.call_method1("transpose", (-2, -1))
-    }
-    #[getter(H)]
-    fn adjoint<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        match slf.get().tensor.rank() {
-            0 => Ok(slf.clone().into_any()),
-            2 => slf.call_method1("transpose", (0, 1)),
-            n => Err(PyRuntimeError::new_err(format!(
-                "tensor.H is only supported on matrices (2-D tensors). Got {n}-D tensor."
-            ))),
-        }
-    }
     #[getter]
     fn real<'py>(slf: &Bound<'py, Self>) -> Bound<'py, Self> {
         slf.clone()

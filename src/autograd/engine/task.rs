@@ -163,19 +163,20 @@ impl Task {
             {
                 ask()?;
             }
-            let grads = self.step(number, results)?;
-            self.send(number, grads, &mut ready)?;
+            let node = self.entries[number as usize].node.clone();
+            let grads = self.step(number, &node, results)?;
+            self.send(&node, grads, &mut ready)?;
         }
         Ok(())
     }
 
     /// Runs one node and returns the gradients of its inputs.
-    fn step(&mut self, number: u32, results: &mut [Option<Tensor>]) -> Result<Grads> {
+    fn step(&mut self, number: u32, node: &NodeRef, results: &mut [Option<Tensor>]) -> Result<Grads> {
         let entry = &mut self.entries[number as usize];
-        let (node, needed) = (entry.node.clone(), entry.needed);
+        let needed = entry.needed;
         let mut grads = std::mem::take(&mut entry.grads);
         grads.resize(node.outputs.len(), None);
-        self.before(&node, &mut grads)?;
+        self.before(node, &mut grads)?;
         if !self.captures.is_empty() {
             for (nr, grad) in grads.iter().enumerate() {
                 for &k in self.captures.get(&(number, nr as u32)).into_iter().flatten() {
@@ -197,7 +198,7 @@ impl Task {
             }
         }
         let seen = hooks.filter(|h| !h.post.lock().is_empty()).map(|_| grads.clone());
-        let mut out = node.body.backward(&Call { node: &node, needs: &needs }, grads)?;
+        let mut out = node.body.backward(&Call { node, needs: &needs }, grads)?;
         if let (Some(hooks), Some(seen)) = (hooks, seen) {
             for (_, hook) in hooks.post.lock().clone() {
                 if let Some(new) = hook.call(&out, &seen)? {
@@ -246,13 +247,12 @@ impl Task {
     }
 
     /// Sends gradients along the edges of a node, and queues the nodes for which nothing more is to come.
-    fn send(&mut self, number: u32, mut grads: Grads, ready: &mut BinaryHeap<(u64, u32)>) -> Result<()> {
-        let node = self.entries[number as usize].node.clone();
+    fn send(&mut self, node: &NodeRef, mut grads: Grads, ready: &mut BinaryHeap<(u64, u32)>) -> Result<()> {
         for (k, edge) in node.edges.iter().enumerate() {
             let Some(to) = edge.node() else { continue };
             let Some(to_number) = self.number(to) else { continue };
             if let Some(grad) = grads.get_mut(k).and_then(Option::take) {
-                let grad = fit(&node, k, edge, grad)?;
+                let grad = fit(node, k, edge, grad)?;
                 self.add(to_number, edge.nr, grad)?;
             }
             let entry = &mut self.entries[to_number as usize];

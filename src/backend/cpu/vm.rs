@@ -92,12 +92,13 @@ impl Compiled {
             let ty = program.types[at];
             match *inst {
                 Inst::Input(k) => slot[at] = k,
+                // Constants are written before the first step runs, so they never share a register with a step's result.
                 Inst::Scalar(k) => {
-                    slot[at] = take(&mut free);
+                    slot[at] = take(&mut Vec::new());
                     constants.push((slot[at], Fill::Scalar(k, ty), false));
                 }
                 Inst::Const(bits) => {
-                    slot[at] = take(&mut free);
+                    slot[at] = take(&mut Vec::new());
                     constants.push((slot[at], Fill::Bits(bits, ty), false));
                 }
                 _ => {
@@ -284,5 +285,29 @@ fn scalar_bits(s: Scalar, ty: Compute) -> u64 {
         Compute::F64 => s.to_f64().to_bits(),
         Compute::I64 => s.to_i64() as u64,
         Compute::Bool => s.to_bool() as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::trace;
+
+    #[test]
+    fn a_constant_met_late_keeps_its_value_over_all_blocks() {
+        // The register of the first sine is free when the literal 3 is met.
+        let program = trace(&[Compute::F64], &[], |x, _| vec![x[0].sin().sin().sin() * 3.0]);
+        let compiled = Compiled::new(&program);
+        let mut machine = Machine::new(&compiled, &[], 2);
+        let (x, mut y) = ([0.5f64, 0.25], [0.0f64; 2]);
+        for _ in 0..2 {
+            machine.set_input(0, x.as_ptr().cast());
+            machine.set_output(0, y.as_mut_ptr().cast());
+            // SAFETY: two values each, and the constants were filled for two.
+            unsafe { machine.run(2) };
+            for (x, y) in x.iter().zip(y) {
+                assert!((y - x.sin().sin().sin() * 3.0).abs() < 1e-15, "{y}");
+            }
+        }
     }
 }

@@ -5,7 +5,7 @@ use super::spec::{GradSpec, Spec};
 use crate::autograd::mode;
 use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, NodeRef, SavedAttribute};
 use crate::autograd::saved::{SavedTensor, freed};
-use crate::error::Result;
+use crate::error::{Result, bail};
 use crate::ops::inplace;
 use crate::program::Source;
 use crate::scalar::Scalar;
@@ -103,6 +103,10 @@ fn make(
         };
         saved.push((source, value));
     }
+    if &*spec.node == NOT_IMPLEMENTED {
+        let metas = outputs.iter().map(|b| Meta { sizes: b.layout.sizes.clone(), dtype: b.dtype }).collect();
+        return Ok(Node::shared(edges, metas, NotImplemented { op: spec.op }));
+    }
     let metas = outputs.iter().map(|b| Meta { sizes: b.layout.sizes.clone(), dtype: b.dtype }).collect();
     let own_sizes = outputs[0].layout.sizes != *sizes;
     let body = ElementwiseBackward {
@@ -112,6 +116,25 @@ fn make(
         saved: Mutex::new(Some(saved)),
     };
     Ok(Node::shared(edges, metas, body))
+}
+
+/// The node's name, in a row, that stands for a derivative which PyTorch does not define: asking for it is an error, which
+/// beats silent zeros.
+const NOT_IMPLEMENTED: &str = "NotImplemented";
+
+/// The node of an operation without derivative.
+struct NotImplemented {
+    op: &'static str,
+}
+
+impl Backward for NotImplemented {
+    fn name(&self) -> Cow<'static, str> {
+        NOT_IMPLEMENTED.into()
+    }
+
+    fn backward(&self, _: &Call<'_>, _: Grads) -> Result<Grads> {
+        bail!(runtime self.op, "derivative for aten::{} is not implemented", self.op)
+    }
 }
 
 impl ElementwiseBackward {
@@ -193,6 +216,17 @@ impl Backward for ElementwiseBackward {
             return Ok(out);
         }
         let gradient = self.spec.gradient(needs, present);
+        needs = gradient.needs;
+        if needs == 0 {
+            return Ok(out);
+        }
+        // In place, the target may have another float dtype than the result had before it was stored.
+        let mut grads = grads;
+        for (grad, dtype) in grads.iter_mut().zip(&self.spec.outputs) {
+            if let Some(g) = grad.as_mut().filter(|g| dtype.is_float() && g.dtype() != *dtype) {
+                *g = crate::ops::to_dtype(g, *dtype)?;
+            }
+        }
         let sizes = self.sizes.as_deref().unwrap_or(&node.outputs[0].sizes);
         let targets = self.targets(node, needs);
         let results = if mode::is_grad_enabled() {

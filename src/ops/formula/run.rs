@@ -8,7 +8,7 @@ use crate::dtype::{Category, DType, Promotion};
 use crate::error::{Result, bail};
 use crate::ops::args::{Arg, Args};
 use crate::ops::inplace;
-use crate::ops::op::{Kind, Op, Outputs};
+use crate::ops::op::{Op, Outputs};
 use crate::scalar::Scalar;
 use crate::shape::{Dims, Layout, broadcast, checked_numel, expandable};
 use crate::storage::Storage;
@@ -105,11 +105,12 @@ fn prepare(op: &'static Op, rule: &'static Elementwise, args: &Args) -> Result<P
     let mut promotion = Promotion::default();
     let default = default_dtype();
     for (param, arg) in op.params.iter().zip(args) {
-        let operand = matches!(param.kind, Kind::Tensor | Kind::OptTensor | Kind::Operand | Kind::OptOperand);
-        match (operand, arg) {
+        match (param.kind.is_operand(), arg) {
             (true, Arg::Tensor(t)) => {
                 let body = t.body();
-                promotion.tensor(body.dtype, body.layout.rank());
+                if rule.mask != Some(operands.len()) {
+                    promotion.tensor(body.dtype, body.layout.rank());
+                }
                 operands.push(Given::Tensor(body.dtype));
                 sizes = if tensors.is_empty() {
                     body.layout.sizes.clone()
@@ -126,14 +127,21 @@ fn prepare(op: &'static Op, rule: &'static Elementwise, args: &Args) -> Result<P
                 operands.push(Given::Number);
                 scalars.push(number);
             }
-            (false, Arg::Number(_) | Arg::Float(_)) => numbers.push(number(arg)?),
-            (false, Arg::Int(_)) if matches!(param.kind, Kind::Int | Kind::Number) => numbers.push(number(arg)?),
+            (false, Arg::Number(_) | Arg::Float(_) | Arg::Int(_)) => {
+                let number = number(arg)?;
+                if numbers.len() < rule.promoting {
+                    promotion.number(number.category(), default);
+                }
+                numbers.push(number);
+            }
             _ => {}
         }
     }
     let mut common = promotion.result(default);
-    if rule.promote == Promote::Float && !common.is_float() {
-        common = default;
+    match (rule.promote, operands.first()) {
+        (Promote::Float, _) if !common.is_float() => common = default,
+        (Promote::First, Some(Given::Tensor(first))) => common = *first,
+        _ => {}
     }
     (rule.check)(args, common)?;
     let accept = rule.accept;
@@ -144,17 +152,32 @@ fn prepare(op: &'static Op, rule: &'static Elementwise, args: &Args) -> Result<P
         Category::Float => accept.float,
     };
     if !accepted {
-        bail!(runtime op.rust, "\"{}\" not implemented for '{}'", op.name, common.legacy());
+        bail!(not_implemented op.rust, "\"{}_cpu\" not implemented for '{}'", op.name, common.legacy());
     }
     let variant = (rule.variant)(args)?;
     let n = numbers.len() as u8;
     scalars.extend(numbers);
+    if common.category() == Category::Int {
+        scalars.iter_mut().for_each(|s| *s = wrapped(*s, common));
+    }
     let key = Key { operands, numbers: n, variant, common };
     let spec = match slot(&key) {
         Some(slot) => rule.common(op, slot, || key),
         None => rule.specialise(op, key),
     };
     Ok(Prepared { spec, tensors, bodies, scalars, sizes })
+}
+
+/// An integer as a narrow dtype holds it, which is how PyTorch computes with it.
+fn wrapped(s: Scalar, dtype: DType) -> Scalar {
+    let n = s.to_i64();
+    Scalar::Int(match dtype {
+        DType::U8 => n as u8 as i64,
+        DType::I8 => n as i8 as i64,
+        DType::I16 => n as i16 as i64,
+        DType::I32 => n as i32 as i64,
+        _ => return s,
+    })
 }
 
 fn number(arg: &Arg) -> Result<Scalar> {

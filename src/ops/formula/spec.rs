@@ -5,6 +5,7 @@ use crate::dtype::{Compute, DType};
 use crate::error::Result;
 use crate::ops::args::Args;
 use crate::program::{Inst, Program, Source, Sym, Vjp, trace};
+use crate::ops::op::Op;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -15,20 +16,32 @@ pub struct Elementwise {
     /// The formula, traced per specialisation.
     pub formula: fn(&F) -> Sym,
     /// The row's own derivative, where the derived one is poor or PyTorch defines another.
-    pub vjp: Option<Vjp>,
+    pub vjp: Option<Derivative>,
     /// Whether backward reads the result, as PyTorch saves it, instead of computing it again.
     pub saves_result: bool,
     /// Dtype classes that the formula is defined for.
     pub accept: Accept,
     /// How the result's dtype follows from the operands'.
     pub promote: Promote,
+    /// How many of the number parameters, from the first, take part in promotion as number operands do.
+    pub promoting: usize,
+    /// The operand that is a condition: read as truth values, no part of promotion, without gradient or edge.
+    pub mask: Option<usize>,
     /// Chooses among variants of the formula by arguments that are no operands (strings, flags).
     pub variant: fn(&Args) -> Result<u8>,
     /// Says why some operands are refused, in PyTorch's words.
     pub check: fn(&Args, DType) -> Result<()>,
+    /// Where the tests draw each operand; `(-1.5, 1.5)` without zero for those not listed.
+    pub domain: &'static [(f64, f64)],
+    /// What the tests give for number parameters that have no default.
+    pub numbers: &'static [f64],
     /// The specialisations made so far.
     pub cache: Cache,
 }
+
+/// A row's own derivative: from the operands, the result `y` and its cotangent `g`, all in the type of computation, the
+/// gradient of each operand, `None` where it is locally constant. Gradients of numbers are ignored.
+pub type Derivative = fn(f: &F, y: Sym, g: Sym) -> Vec<Option<Sym>>;
 
 /// Dtype classes that a formula is defined for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +59,8 @@ pub struct Accept {
 pub enum Promote {
     /// The promoted dtype of the operands.
     Same,
+    /// The dtype of the first operand, whatever the others are.
+    First,
     /// The same, integers becoming the default dtype.
     Float,
     /// Truth values, computed in the promoted dtype.
@@ -63,8 +78,12 @@ impl Elementwise {
             saves_result: false,
             accept: Accept { bool: true, int: true, float: true },
             promote: Promote::Same,
+            promoting: 0,
+            mask: None,
             variant: |_| Ok(0),
             check: |_, _| Ok(()),
+            domain: &[],
+            numbers: &[],
             cache: Cache::new(),
         }
     }
@@ -111,7 +130,7 @@ impl Elementwise {
     }
 
     /// The row states its own derivative.
-    pub const fn vjp(mut self, vjp: Vjp) -> Elementwise {
+    pub const fn vjp(mut self, vjp: Derivative) -> Elementwise {
         self.vjp = Some(vjp);
         self
     }
@@ -133,6 +152,42 @@ impl Elementwise {
         self.accept = accept;
         self
     }
+
+    /// Truth values are refused.
+    pub const fn no_bool(mut self) -> Elementwise {
+        self.accept.bool = false;
+        self
+    }
+
+    /// The first `n` number parameters take part in promotion.
+    pub const fn promoting(mut self, n: usize) -> Elementwise {
+        self.promoting = n;
+        self
+    }
+
+    /// The result has the dtype of the first operand.
+    pub const fn like_first(mut self) -> Elementwise {
+        self.promote = Promote::First;
+        self
+    }
+
+    /// Operand `k` is a condition.
+    pub const fn mask(mut self, k: usize) -> Elementwise {
+        self.mask = Some(k);
+        self
+    }
+
+    /// Where the tests draw the operands.
+    pub const fn domain(mut self, domain: &'static [(f64, f64)]) -> Elementwise {
+        self.domain = domain;
+        self
+    }
+
+    /// What the tests give for number parameters without default.
+    pub const fn numbers(mut self, numbers: &'static [f64]) -> Elementwise {
+        self.numbers = numbers;
+        self
+    }
 }
 
 /// What a formula is traced over.
@@ -143,6 +198,8 @@ pub struct F {
     pub variant: u8,
     /// The type in which the result is computed.
     pub ty: Compute,
+    /// The promoted dtype.
+    pub dtype: DType,
 }
 
 impl F {
@@ -156,9 +213,14 @@ impl F {
         self.operands[k].is_some()
     }
 
-    /// The k-th number parameter.
+    /// The k-th number parameter, of those given.
     pub fn n(&self, k: usize) -> Sym {
         self.numbers[k]
+    }
+
+    /// A literal of the type of computation.
+    pub fn literal(&self, v: f64) -> Sym {
+        Sym::constant(self.ty, v)
     }
 }
 
@@ -215,8 +277,12 @@ pub struct Spec {
     pub(super) edges: SmallVec<[Option<u16>; 4]>,
     /// Names of the inputs, for the attributes that tools read.
     pub(super) names: SmallVec<[&'static str; 4]>,
-    vjp: Option<Vjp>,
+    /// The row and key it was traced from, if it states its own derivative.
+    own: Option<(&'static Elementwise, Key)>,
     saves_result: bool,
+    /// Whether it is the gradient of something. Where that does not depend on an input it has no gradient, instead of zeros,
+    /// which a node further down might multiply by infinity.
+    derived: bool,
     gradients: Mutex<Vec<(u32, Arc<GradSpec>)>>,
 }
 
@@ -226,13 +292,15 @@ pub struct GradSpec {
     pub(super) spec: Arc<Spec>,
     /// Which forward values it reads after the cotangents.
     pub(super) reads: SmallVec<[Source; 3]>,
+    /// The inputs, as a mask, that have an output: those asked for, less those on which nothing depends.
+    pub(super) needs: u32,
     /// For each output, if it is nothing but one of the inputs, which one: it need not be computed.
     pub(super) passes: SmallVec<[Option<u16>; 2]>,
 }
 
 impl Elementwise {
     /// The specialisation for a key.
-    pub(super) fn specialise(&self, op: &'static super::super::op::Op, key: Key) -> Arc<Spec> {
+    pub(super) fn specialise(&'static self, op: &'static Op, key: Key) -> Arc<Spec> {
         let mut all = self.cache.all.lock();
         let map = all.get_or_insert_with(HashMap::new);
         if let Some(spec) = map.get(&key) {
@@ -246,44 +314,49 @@ impl Elementwise {
     /// The specialisation of a call whose operands are tensors of one dtype, or one of them a number: slot `shape` of the
     /// cache, made from a key on first use.
     #[inline]
-    pub(super) fn common(&self, op: &'static super::super::op::Op, slot: usize, key: impl FnOnce() -> Key) -> Arc<Spec> {
+    pub(super) fn common(&'static self, op: &'static Op, slot: usize, key: impl FnOnce() -> Key) -> Arc<Spec> {
         self.cache.common[slot].get_or_init(|| self.specialise(op, key())).clone()
     }
 
     /// [`common`](Self::common) without a reference count.
     #[inline]
-    pub(super) fn common_ref(&self, op: &'static super::super::op::Op, slot: usize, key: impl FnOnce() -> Key) -> &Arc<Spec> {
+    pub(super) fn common_ref(&'static self, op: &'static Op, slot: usize, key: impl FnOnce() -> Key) -> &'static Arc<Spec> {
         self.cache.common[slot].get_or_init(|| self.specialise(op, key()))
     }
 
-    fn trace(&self, op: &'static super::super::op::Op, key: &Key) -> Spec {
-        let ty = match self.promote {
+    /// The type in which a specialisation computes.
+    fn compute(&self, key: &Key) -> Compute {
+        match self.promote {
             Promote::Logical => Compute::Bool,
             _ if key.common == DType::Bool && !self.keeps_bool() => Compute::I64,
             _ => key.common.compute(),
-        };
+        }
+    }
+
+    /// The operands and numbers of a specialisation, from a program's inputs and scalars.
+    fn operands(&self, key: &Key, inputs: &[Sym], scalars: &[Sym]) -> F {
+        let ty = self.compute(key);
+        let (mut x, mut s) = (inputs.iter(), scalars.iter());
+        let operands = key.operands.iter().enumerate().map(|(k, g)| match g {
+            Given::Tensor(_) => x.next().map(|x| x.cast(if self.mask == Some(k) { Compute::Bool } else { ty })),
+            Given::Number => s.next().copied(),
+            Given::Absent => None,
+        });
+        let operands = operands.collect();
+        F { operands, numbers: s.copied().collect(), variant: key.variant, ty, dtype: key.common }
+    }
+
+    fn trace(&'static self, op: &'static Op, key: &Key) -> Spec {
+        let ty = self.compute(key);
         let dtypes: SmallVec<[DType; 4]> =
             key.operands.iter().filter_map(|g| if let Given::Tensor(d) = g { Some(*d) } else { None }).collect();
         let inputs: Vec<Compute> = dtypes.iter().map(|d| d.compute()).collect();
         let given_numbers = key.operands.iter().filter(|g| **g == Given::Number).count();
         let scalars = vec![ty; given_numbers + key.numbers as usize];
-        let program = trace(&inputs, &scalars, |x, s| {
-            let (mut x, mut s) = (x.iter(), s.iter());
-            let mut next_tensor = || x.next().map(|x| x.cast(ty));
-            let mut operands = SmallVec::new();
-            for g in &key.operands {
-                operands.push(match g {
-                    Given::Tensor(_) => next_tensor(),
-                    Given::Number => s.next().copied(),
-                    Given::Absent => None,
-                });
-            }
-            let f = F { operands, numbers: s.copied().collect(), variant: key.variant, ty };
-            vec![(self.formula)(&f)]
-        });
+        let program = trace(&inputs, &scalars, |x, s| vec![(self.formula)(&self.operands(key, x, s))]);
         let result = match self.promote {
             Promote::Bool | Promote::Logical => DType::Bool,
-            Promote::Same | Promote::Float => key.common,
+            Promote::Same | Promote::First | Promote::Float => key.common,
         };
         let mut input = 0;
         let edges = key.operands.iter().map(|g| {
@@ -291,9 +364,10 @@ impl Elementwise {
             input += 1;
             Some(input - 1)
         });
-        let edges = edges.collect();
+        // A condition has no edge.
+        let edges = edges.enumerate().filter(|(k, _)| self.mask != Some(*k)).map(|(_, e)| e).collect();
         let program = cast_output(program, result);
-        let names = op.params.iter().map(|p| p.name);
+        let names = op.params.iter().filter(|p| p.kind.is_operand()).map(|p| p.name);
         let given = key.operands.iter().zip(names).filter(|(g, _)| matches!(g, Given::Tensor(_)));
         Spec {
             op: op.rust,
@@ -303,8 +377,9 @@ impl Elementwise {
             inputs: dtypes,
             outputs: SmallVec::from_slice(&[result]),
             edges,
-            vjp: self.vjp,
+            own: self.vjp.map(|_| (self, key.clone())),
             saves_result: self.saves_result,
+            derived: false,
             gradients: Mutex::default(),
         }
     }
@@ -342,13 +417,22 @@ impl Spec {
         g
     }
 
-    fn derive(&self, needs: u32, present: u32) -> GradSpec {
+    fn derive(&self, wanted: u32, present: u32) -> GradSpec {
         let program = self.executable.program();
         let bits = |mask: u32, n: usize| -> Vec<bool> { (0..n).map(|k| mask >> k & 1 == 1).collect() };
-        let needs = bits(needs, program.inputs.len());
+        let needs = bits(wanted, program.inputs.len());
         let present = bits(present, program.outputs.len());
         let saved = vec![self.saves_result; program.outputs.len()];
-        let gradient = program.gradient(&needs, &present, &saved, self.vjp);
+        let own = |x: &[Sym], s: &[Sym], y: &[Sym], g: &[Option<Sym>]| self.stated(x, s, y, g);
+        let own: Option<Vjp<'_>> = if self.own.is_some() { Some(&own) } else { None };
+        let mut gradient = program.gradient(&needs, &present, &saved, own);
+        let mut needs = needs;
+        if self.derived {
+            let mut depends = gradient.depends.iter();
+            needs.iter_mut().filter(|n| **n).for_each(|n| *n = depends.next().copied().unwrap_or(false));
+            let kept: Vec<usize> = (0..gradient.depends.len()).filter(|&k| gradient.depends[k]).collect();
+            gradient.program = gradient.program.project(&kept);
+        }
         let cotangents = (0..present.len()).filter(|&k| present[k]).map(|k| self.outputs[k]);
         let reads: SmallVec<[Source; 3]> = gradient.reads.into();
         let read = reads.iter().map(|r| match *r {
@@ -377,11 +461,23 @@ impl Spec {
             executable: Executable::new(gradient.program),
             inputs,
             outputs,
-            vjp: None,
+            own: None,
             saves_result: false,
+            derived: true,
             gradients: Mutex::default(),
         };
-        GradSpec { spec: Arc::new(spec), reads, passes }
+        let needs = needs.iter().enumerate().fold(0, |m, (k, n)| m | (*n as u32) << k);
+        GradSpec { spec: Arc::new(spec), reads, needs, passes }
+    }
+
+    /// The gradients of the program's inputs by the row's own derivative.
+    fn stated(&self, x: &[Sym], s: &[Sym], y: &[Sym], g: &[Option<Sym>]) -> Vec<Option<Sym>> {
+        let (Some((row, key)), Some(g)) = (&self.own, g[0]) else { return vec![None; x.len()] };
+        let Some(derivative) = row.vjp else { return vec![None; x.len()] };
+        let f = row.operands(key, x, s);
+        let grads = derivative(&f, y[0].cast(f.ty), g.cast(f.ty));
+        let tensors = key.operands.iter().zip(grads).filter(|(g, _)| matches!(g, Given::Tensor(_)));
+        tensors.zip(x).map(|((_, grad), x)| grad.filter(|_| x.ty().is_float()).map(|g| g.cast(x.ty()))).collect()
     }
 
     /// How values that fall together are combined when an output is smaller than the index space: gradients are summed.

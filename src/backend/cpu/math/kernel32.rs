@@ -180,10 +180,12 @@ fn quarter_turns<const FMA: bool>(x: f32) -> (f32, u32) {
         let r = fma::<FMA, _>(n, FRAC_PI_2_EXCESS, r);
         fma::<FMA, _>(n, 1.715_124_5e-15, r)
     } else {
-        let r = x - n * f32::from_bits(0x3fc9_0000);
-        let r = r - n * f32::from_bits(0x39fd_a000);
-        let r = r - n * f32::from_bits(0x33a2_2000);
-        r - n * 2.563_344e-12
+        let first = x - n * f32::from_bits(0x3fc9_0000);
+        let second = first - n * f32::from_bits(0x39fd_a000);
+        let part = n * f32::from_bits(0x33a2_2000);
+        let third = second - part;
+        // What the last subtraction, the only one to round, has lost.
+        third + (((second - third) - part) - n * 2.563_344e-12)
     };
     (r, n_bits)
 }
@@ -230,7 +232,10 @@ fn asin_parts<const FMA: bool>(t: f32) -> (bool, f32, f32) {
 #[inline(always)]
 pub(super) fn asin<const FMA: bool>(x: f32) -> f32 {
     let (big, s, tail) = asin_parts::<FMA>(x.abs());
-    let large = fma::<FMA, _>(-2.0, s, FRAC_PI_2) - fma::<FMA, _>(2.0, tail, FRAC_PI_2_EXCESS);
+    let double = 2.0 * s;
+    let leading = FRAC_PI_2 - double;
+    let lost = (FRAC_PI_2 - leading) - double;
+    let large = leading + (lost - fma::<FMA, _>(2.0, tail, FRAC_PI_2_EXCESS));
     let result = if big { large } else { s + tail };
     result.copysign(x)
 }
