@@ -30,6 +30,7 @@ pub mod rearrange;
 pub mod reduce;
 pub mod samples;
 pub mod scatter;
+pub mod scatter_reduce;
 pub mod search;
 pub mod slicing;
 pub mod sort;

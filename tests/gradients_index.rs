@@ -5,7 +5,7 @@ use rustgrad::autograd::{GradOptions, grad, no_grad};
 use rustgrad::ops::args::{Arg, Args};
 use rustgrad::ops::op::{Op, Rule};
 use rustgrad::ops::samples::Sampler;
-use rustgrad::ops::{apply, embedding, index, index_view, scatter, search, sort};
+use rustgrad::ops::{apply, embedding, index, index_view, scatter, scatter_reduce, search, sort};
 use rustgrad::{DType, Result, Tensor};
 
 const STEP: f64 = 1e-5;
@@ -89,7 +89,7 @@ fn check(op: &'static Op, args: &Args, s: &mut Sampler) {
 #[test]
 fn derivatives_agree_with_differences() {
     let mut checked = 0;
-    for op in [index::ROWS, index_view::ROWS, scatter::ROWS, sort::ROWS, search::ROWS, embedding::ROWS].concat() {
+    for op in [index::ROWS, index_view::ROWS, scatter::ROWS, scatter_reduce::ROWS, sort::ROWS, search::ROWS, embedding::ROWS].concat() {
         if op.node == "NotImplemented" || op.name.contains("unique") || op.name == "argwhere" || !op.is_differentiable() {
             continue;
         }

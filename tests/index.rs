@@ -8,6 +8,10 @@ use rustgrad::ops::getitem::IndexItem as I;
 use rustgrad::ops::{apply, catalogue};
 use rustgrad::{DType, Error, Result, Tensor};
 
+fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 fn tensor(sizes: &[usize]) -> Tensor {
     let values: Vec<f64> = (0..sizes.iter().product()).map(|i: usize| i as f64).collect();
     Tensor::from_slice(&values, sizes).unwrap()
@@ -54,7 +58,7 @@ fn strided(values: &[f64], rows: usize, columns: usize) -> Tensor {
 // ---- rows against loops ---------------------------------------------------------------------------------------------
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(cases(64))]
 
     #[test]
     fn gathering_and_scattering_are_the_loops(
@@ -205,12 +209,13 @@ fn model(sizes: &[usize], items: &[I]) -> Option<(Vec<usize>, Vec<f64>)> {
     if named > sizes.len() {
         return None;
     }
-    let (mut d, mut shape, mut lists) = (0, Vec::new(), Vec::new());
-    let mut whole = |d: usize, shape: &mut Vec<usize>| {
+    let (mut d, mut left, mut shape, mut lists) = (0, named, Vec::new(), Vec::new());
+    let whole = |d: usize, shape: &mut Vec<usize>| {
         shape.push(sizes[d]);
         (0..sizes[d]).collect::<Vec<_>>()
     };
     for item in items {
+        left -= matches!(item, I::Int(_) | I::Slice { .. }) as usize;
         match item {
             I::Int(i) => {
                 let n = sizes[d] as i64;
@@ -231,7 +236,7 @@ fn model(sizes: &[usize], items: &[I]) -> Option<(Vec<usize>, Vec<f64>)> {
             }
             I::None => shape.push(1),
             _ => {
-                while d < sizes.len() - (named - lists_named(&lists, d)) {
+                while d < sizes.len() - left {
                     lists.push(whole(d, &mut shape));
                     d += 1;
                 }
@@ -249,11 +254,6 @@ fn model(sizes: &[usize], items: &[I]) -> Option<(Vec<usize>, Vec<f64>)> {
     Some((shape, places.iter().map(|&p| p as f64).collect()))
 }
 
-/// How many named items have been seen: all dimensions so far, as the one `...` comes first in the model.
-fn lists_named(lists: &[Vec<usize>], d: usize) -> usize {
-    lists.len().min(d)
-}
-
 fn basic_item() -> impl Strategy<Value = I> {
     prop_oneof![
         (-4i64..4).prop_map(I::Int),
@@ -264,7 +264,7 @@ fn basic_item() -> impl Strategy<Value = I> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(cases(256))]
 
     #[test]
     fn basic_indexing_follows_the_model(

@@ -1,7 +1,7 @@
 //! What the rows that address elements by index share: index tensors checked and widened, layouts over the space of the
 //! indices, and the plan of an advanced index (masks expanded, indices broadcast, the result's shape). No rows here.
 
-use super::args::{Arg, Args, Read, kinds};
+use super::args::{Args, Read, kinds};
 use super::copy;
 use crate::backend::Operand;
 use crate::backend::cpu::index::{self, Along, Combine};
@@ -10,7 +10,6 @@ use crate::error::{Error, Result, bail};
 use crate::shape::{Dims, Layout, Strides, checked_numel, expandable};
 use crate::storage::Storage;
 use crate::tensor::{Body, Tensor};
-use smallvec::smallvec;
 use std::sync::Arc;
 
 /// A fresh row-major body.
@@ -333,11 +332,4 @@ pub(super) fn expanded(body: &Body, sizes: &Dims) -> Layout {
 /// A view of the same tensor expanded to `sizes`; differentiable.
 pub(super) fn expand(t: &Tensor, sizes: &[usize]) -> Result<Tensor> {
     if t.sizes()[..] == *sizes { Ok(t.clone()) } else { t.expand(ints(sizes)) }
-}
-
-/// Arguments for a call of a row with tensors alone.
-pub(super) fn only(tensors: &[&Tensor]) -> Args {
-    let mut args: Args = smallvec![];
-    args.extend(tensors.iter().map(|&t| Arg::Tensor(t.clone())));
-    args
 }

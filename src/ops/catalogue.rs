@@ -3,7 +3,7 @@
 use super::op::Op;
 use super::{
     activation, combine, comparison, contract, copy, create, elementwise, embedding, index, index_view, matmul, movement, random,
-    rearrange, reduce, scatter, search, slicing, sort, special, strided, transcendental,
+    rearrange, reduce, scatter, scatter_reduce, search, slicing, sort, special, strided, transcendental,
 };
 
 /// The rows of each family.
@@ -27,6 +27,7 @@ pub static FAMILIES: &[&[&Op]] = &[
     index::ROWS,
     index_view::ROWS,
     scatter::ROWS,
+    scatter_reduce::ROWS,
     sort::ROWS,
     search::ROWS,
     embedding::ROWS,

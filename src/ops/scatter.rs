@@ -54,16 +54,17 @@ fn gather_forward(a: &Args) -> Result<Outputs> {
 }
 
 /// The checked operands of a scatter.
-struct Scatter {
-    dim: usize,
-    index: Arc<Body>,
-    /// What is scattered, over the index space.
-    from: Arc<Body>,
-    from_layout: Layout,
+pub(super) struct Scatter {
+    pub dim: usize,
+    pub index: Arc<Body>,
+    /// What is scattered.
+    pub from: Arc<Body>,
+    /// Where it lies, over the index space.
+    pub from_layout: Layout,
 }
 
 /// Checks the arguments `(self, dim, index, source)`; `None` if there is nothing to scatter.
-fn prepare(op: &'static str, to: &Body, a: &Args) -> Result<Option<Scatter>> {
+pub(super) fn prepare(op: &'static str, to: &Body, a: &Args) -> Result<Option<Scatter>> {
     let dim = wrap_dim(op, a.int(1)?, to.layout.rank())?;
     let index = a.tensor(2)?;
     // An empty index may be of any dtype.
@@ -98,7 +99,7 @@ fn prepare(op: &'static str, to: &Body, a: &Args) -> Result<Option<Scatter>> {
 }
 
 /// Scatters, replacing (`how` is `None`) or combining.
-fn run(op: &'static str, to: &Body, s: &Scatter, how: Option<Combine>, check_first: bool) -> Result<()> {
+pub(super) fn run(op: &'static str, to: &Body, s: &Scatter, how: Option<Combine>, check_first: bool) -> Result<()> {
     let over = at_least_1d(&s.index.layout);
     let (target, along) = addressed(&to.layout, s.dim, &over.sizes, false);
     let (target, source, index) = (through(to, &target), through(&s.from, &s.from_layout), through(&s.index, &over));
@@ -115,7 +116,7 @@ fn run(op: &'static str, to: &Body, s: &Scatter, how: Option<Combine>, check_fir
 }
 
 /// Scatters combining, in float32 for half types.
-fn combine(op: &'static str, to: &Body, s: Scatter, how: Combine, check_first: bool) -> Result<()> {
+pub(super) fn combine(op: &'static str, to: &Body, s: Scatter, how: Combine, check_first: bool) -> Result<()> {
     let Scatter { dim, index, from, from_layout } = s;
     // Only the corner that is scattered, so that widening it costs no more than need be.
     let part = Arc::new(from.with_layout(from_layout));
@@ -156,7 +157,7 @@ fn scatter_add_write(to: &Body, a: &Args) -> Result<()> {
 }
 
 /// The gradient of what was scattered.
-fn source_grad(c: &Context<'_>, g: &Tensor) -> Result<Tensor> {
+pub(super) fn source_grad(c: &Context<'_>, g: &Tensor) -> Result<Tensor> {
     filled_up(&g.gather(c.int(1)?, c.index(2)?)?, c.sizes(1))
 }
 
