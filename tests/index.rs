@@ -440,23 +440,54 @@ fn refusals_have_pytorchs_classes_and_words() {
     expect(x.at(&[i(ints(&[0, 2]))]), "IndexError", "index 2 is out of bounds for dimension 0 with size 2");
     expect(x.at(&[all(), i(ints(&[-4]))]), "IndexError", "index -4 is out of bounds for dimension 1 with size 3");
     expect(x.at(&[i(tensor(&[1]))]), "IndexError", "tensors used as indices must be long, int, byte or bool tensors");
-    expect(x.at(&[i(mask(&[true; 3], &[3]))]), "IndexError", "The shape of the mask [3] at index 0 does not match the shape of the indexed tensor [2, 3] at index 0");
-    expect(x.at(&[i(ints(&[0, 1])), i(ints(&[0, 1, 2]))]), "IndexError", "shape mismatch: indexing tensors could not be broadcast together with shapes [2], [3]");
+    expect(
+        x.at(&[i(mask(&[true; 3], &[3]))]),
+        "IndexError",
+        "The shape of the mask [3] at index 0 does not match the shape of the indexed tensor [2, 3] at index 0",
+    );
+    expect(
+        x.at(&[i(ints(&[0, 1])), i(ints(&[0, 1, 2]))]),
+        "IndexError",
+        "shape mismatch: indexing tensors could not be broadcast together with shapes [2], [3]",
+    );
     expect(scalar.at(&[I::Int(0)]), "IndexError", "invalid index of a 0-dim tensor. Use `tensor.item()`");
     expect(scalar.at(&[all()]), "IndexError", "slice() cannot be applied to a 0-dim tensor.");
     expect(tensor(&[0, 3]).at(&[i(ints(&[0]))]), "IndexError", "index is out of bounds for dimension with size 0");
     let set = |items: &[I], v: &Tensor| x.set_at(items, v).map(|()| x.clone());
-    expect(set(&[I::Int(0)], &tensor(&[2])), "RuntimeError", "The expanded size of the tensor (3) must match the existing size (2) at non-singleton dimension 0");
-    expect(set(&[i(ints(&[0]))], &tensor(&[2])), "RuntimeError", "shape mismatch: value tensor of shape [2] cannot be broadcast to indexing result of shape [1, 3]");
-    expect(set(&[i(mask(&[true; 6], &[2, 3]))], &tensor(&[5])), "RuntimeError", "shape mismatch: value tensor of shape [5] cannot be broadcast to indexing result of shape [6]");
-    expect(set(&[i(ints(&[0]))], &ints(&[1])), "RuntimeError", "Index put requires the source and destination dtypes match, got Double for the destination and Long for the source.");
-    expect(set(&[i(ints(&[0, 1]))], &x), "RuntimeError", "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location");
+    expect(
+        set(&[I::Int(0)], &tensor(&[2])),
+        "RuntimeError",
+        "The expanded size of the tensor (3) must match the existing size (2) at non-singleton dimension 0",
+    );
+    expect(
+        set(&[i(ints(&[0]))], &tensor(&[2])),
+        "RuntimeError",
+        "shape mismatch: value tensor of shape [2] cannot be broadcast to indexing result of shape [1, 3]",
+    );
+    expect(
+        set(&[i(mask(&[true; 6], &[2, 3]))], &tensor(&[5])),
+        "RuntimeError",
+        "shape mismatch: value tensor of shape [5] cannot be broadcast to indexing result of shape [6]",
+    );
+    expect(
+        set(&[i(ints(&[0]))], &ints(&[1])),
+        "RuntimeError",
+        "Index put requires the source and destination dtypes match, got Double for the destination and Long for the source.",
+    );
+    expect(
+        set(&[i(ints(&[0, 1]))], &x),
+        "RuntimeError",
+        "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location",
+    );
     // A failure leaves the tensor as it was.
     expect(set(&[i(ints(&[0, 1, 9]))], &tensor(&[3])), "IndexError", "index 9 is out of bounds");
     assert_eq!((x.to_vec::<f64>().unwrap(), x.version()), (vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0], 0));
     let leaf = tensor(&[2, 3]).requires_grad_(true).unwrap();
     let error = leaf.set_at(&[I::Int(0)], 1.0).unwrap_err().to_string();
-    assert!(error.starts_with("a view of a leaf Variable that requires grad is being used in an in-place operation."), "{error}");
+    assert!(
+        error.starts_with("a view of a leaf Variable that requires grad is being used in an in-place operation."),
+        "{error}"
+    );
     let error = leaf.set_at(&[I::Tensor(ints(&[0]))], 1.0).unwrap_err().to_string();
     assert!(error.starts_with("a leaf Variable that requires grad is being used in an in-place operation."), "{error}");
     no_grad(|| leaf.set_at(&[I::Int(0)], 1.0)).unwrap();
@@ -485,7 +516,11 @@ fn half_sums_are_rounded_once() -> Result<()> {
     let (n, zeros) = (4096, |d: DType| rustgrad::ops::zeros(&[1], d));
     let index = rustgrad::ops::zeros(&[n], DType::I64)?;
     let parts = rustgrad::ops::full(&[n], 0.0003.into(), DType::F16)?;
-    for sum in [zeros(DType::F16)?.scatter_add(0, &index, &parts)?, zeros(DType::F16)?.index_add(0, &index, &parts)?, zeros(DType::F16)?.put(&index, &parts, true)?] {
+    for sum in [
+        zeros(DType::F16)?.scatter_add(0, &index, &parts)?,
+        zeros(DType::F16)?.index_add(0, &index, &parts)?,
+        zeros(DType::F16)?.put(&index, &parts, true)?,
+    ] {
         assert!((sum.item()?.to_f64() - 1.2285).abs() < 1e-3, "{sum}");
     }
     Ok(())
@@ -499,7 +534,11 @@ fn sums_at_one_place_have_the_order_of_their_parts() -> Result<()> {
     let t = rustgrad::ops::zeros(&[3], DType::F64)?;
     let index = ints(&[1; 6]);
     let source = Tensor::from_slice(&parts, &[6])?;
-    for sum in [t.scatter_add(0, &index, &source)?, t.index_add(0, &index, &source)?, t.index_put(vec![Some(index.clone())], &source, true)?] {
+    for sum in [
+        t.scatter_add(0, &index, &source)?,
+        t.index_add(0, &index, &source)?,
+        t.index_put(vec![Some(index.clone())], &source, true)?,
+    ] {
         assert_eq!(sum.to_vec::<f64>()?, [0.0, want, 0.0]);
     }
     Ok(())
@@ -517,7 +556,10 @@ fn embeddings_pad_scale_and_shorten() -> Result<()> {
     assert!((out[0] - 0.6).abs() < 1e-7 && (out[1] - 0.8).abs() < 1e-7 && out[4] == 0.1);
     assert_eq!((table.to_vec::<f64>()?[..2] == out[..2], table.version()), (true, 1));
     let error = Tensor::embedding(&w, ints(&[4]), -1, false, false).unwrap_err();
-    assert!(matches!(error, Error::Index { .. }) && error.to_string().starts_with("index out of range in self"), "{error}");
+    assert!(
+        matches!(error, Error::Index { .. }) && error.to_string().starts_with("index out of range in self"),
+        "{error}"
+    );
     Ok(())
 }
 
@@ -525,7 +567,16 @@ fn embeddings_pad_scale_and_shorten() -> Result<()> {
 fn an_update_in_place_copies_nothing_but_what_it_writes() -> Result<()> {
     let t = tensor(&[1000]);
     let before = t.at(&[range(0, 1, 1)])?;
-    in_place("index_add", smallvec::smallvec![Arg::Tensor(t.clone()), Arg::Int(0), Arg::Tensor(ints(&[0, 0])), Arg::Tensor(tensor(&[2])), Arg::None])?;
+    in_place(
+        "index_add",
+        smallvec::smallvec![
+            Arg::Tensor(t.clone()),
+            Arg::Int(0),
+            Arg::Tensor(ints(&[0, 0])),
+            Arg::Tensor(tensor(&[2])),
+            Arg::None
+        ],
+    )?;
     // The view made before sees the change: the memory is the same.
     assert_eq!(before.to_vec::<f64>()?, [1.0]);
     assert_eq!((t.version(), before.version()), (1, 1));

@@ -8,7 +8,10 @@ use super::args::{Arg, Args};
 use super::op::{Op, Rule};
 use super::view::{self, View};
 use super::{copy, inplace};
-use super::{index::INDEX, index::INDEX_PUT, index_view::ALIAS, index_view::SLICE, index_view::sliced, slicing::SELECT, movement::UNSQUEEZE};
+use super::{
+    index::INDEX, index::INDEX_PUT, index_view::ALIAS, index_view::SLICE, index_view::sliced, movement::UNSQUEEZE,
+    slicing::SELECT,
+};
 use crate::autograd::mode;
 use crate::dtype::{Category, DType};
 use crate::error::{Result, bail};
@@ -300,7 +303,10 @@ pub fn setitem<'a>(t: &Tensor, items: &[IndexItem], value: impl Into<IndexValue<
         IndexValue::Number(s) => super::full(&[], checked(s, target.dtype())?, target.dtype())?,
         IndexValue::Tensor(v) => without_leading_ones(v)?,
     };
-    apply::call_in_place(&INDEX_PUT, &smallvec![Arg::Tensor(target), Arg::OptTensors(indices), Arg::Tensor(value), Arg::Bool(false)])?;
+    apply::call_in_place(
+        &INDEX_PUT,
+        &smallvec![Arg::Tensor(target), Arg::OptTensors(indices), Arg::Tensor(value), Arg::Bool(false)],
+    )?;
     Ok(())
 }
 

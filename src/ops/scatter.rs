@@ -1,6 +1,9 @@
 //! Rows that gather and scatter along a dimension: `out[i][j] = input[index[i][j]][j]` and its transposes.
 
-use super::address::{addressed, apart, at_least_1d, converted, corner, everywhere, filled_up, fresh, int64, is_in_place, through, widened};
+use super::address::{
+    addressed, apart, at_least_1d, converted, corner, everywhere, filled_up, fresh, int64, is_in_place, through,
+    widened,
+};
 use super::apply;
 use super::args::{Arg, Args, Read};
 use super::index::indices;
@@ -22,7 +25,13 @@ use std::sync::Arc;
 #[cold]
 fn refusal(op: &'static str, index: i64, dim: usize, layout: &Layout) -> Error {
     let size = layout.sizes.get(dim).copied().unwrap_or(1);
-    Error::runtime(op, format!("index {index} is out of bounds for dimension {dim} with size {size}\n{op}: the tensor has shape {:?}", layout.sizes))
+    Error::runtime(
+        op,
+        format!(
+            "index {index} is out of bounds for dimension {dim} with size {size}\n{op}: the tensor has shape {:?}",
+            layout.sizes
+        ),
+    )
 }
 
 /// Whether `inner` is no larger than `outer` in all dimensions but one.
@@ -68,7 +77,11 @@ pub(super) fn prepare(op: &'static str, to: &Body, a: &Args) -> Result<Option<Sc
     let dim = wrap_dim(op, a.int(1)?, to.layout.rank())?;
     let index = a.tensor(2)?;
     // An empty index may be of any dtype.
-    let index = if index.numel() == 0 { index.body() } else { int64(op, index, |_| Error::runtime(op, "scatter(): Expected dtype int32/int64 for index"))? };
+    let index = if index.numel() == 0 {
+        index.body()
+    } else {
+        int64(op, index, |_| Error::runtime(op, "scatter(): Expected dtype int32/int64 for index"))?
+    };
     let (over, target) = (at_least_1d(&index.layout), at_least_1d(&to.layout));
     let source = match a.arg(3) {
         Arg::Tensor(t) => t.body(),
@@ -90,11 +103,16 @@ pub(super) fn prepare(op: &'static str, to: &Body, a: &Args) -> Result<Option<Sc
     }
     let in_source = !is_tensor || fits(&over.sizes, &from.sizes, None);
     if !fits(&over.sizes, &target.sizes, Some(dim)) || !in_source {
-        let and = if is_tensor { format!(" and to be no larger size than src {:?}", source.layout.sizes) } else { String::new() };
+        let and = if is_tensor {
+            format!(" and to be no larger size than src {:?}", source.layout.sizes)
+        } else {
+            String::new()
+        };
         bail!(runtime op, "Expected index {:?} to be no larger than self {:?} apart from dimension {dim}{and}", index.layout.sizes, to.layout.sizes);
     }
     let (index, source) = (apart(op, to, index)?, apart(op, to, source)?);
-    let from_layout = if is_tensor { corner(&source.layout, &over.sizes) } else { everywhere(&source.layout, &over.sizes) };
+    let from_layout =
+        if is_tensor { corner(&source.layout, &over.sizes) } else { everywhere(&source.layout, &over.sizes) };
     Ok(Some(Scatter { dim, index, from: source, from_layout }))
 }
 

@@ -166,8 +166,12 @@ fn product_backward(c: &Context<'_>, grad: &Tensor) -> Result<Grads> {
     let source = corner_of(&whole, &index.sizes())?;
     let again = |own: &Tensor, source: &Tensor| -> Result<Tensor> {
         let args: Args = smallvec![
-            Arg::Tensor(own.clone()), Arg::Int(dim), Arg::Tensor(index.clone()), Arg::Tensor(source.clone()),
-            Arg::Str("prod".into()), Arg::Bool(include_self),
+            Arg::Tensor(own.clone()),
+            Arg::Int(dim),
+            Arg::Tensor(index.clone()),
+            Arg::Tensor(source.clone()),
+            Arg::Str("prod".into()),
+            Arg::Bool(include_self),
         ];
         apply::call_into(&SCATTER_REDUCE, args)
     };

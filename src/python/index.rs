@@ -25,7 +25,8 @@ pub(super) fn get<'py>(slf: &Bound<'py, PyTensor>, key: &Bound<'py, PyAny>) -> P
     let py = slf.py();
     let t = &slf.get().tensor;
     let items = read(key)?;
-    let result = guarded(|| Ok(if is_long(t, &items) { py.detach(|| getitem(t, &items))? } else { getitem(t, &items)? }))?;
+    let result =
+        guarded(|| Ok(if is_long(t, &items) { py.detach(|| getitem(t, &items))? } else { getitem(t, &items)? }))?;
     Ok(wrap_new(py, result)?.into_any())
 }
 
@@ -41,14 +42,20 @@ pub(super) fn set(slf: &Bound<'_, PyTensor>, key: &Bound<'_, PyAny>, value: &Bou
         IndexValue::Number(n)
     } else if value.is_none() || value.cast::<PyString>().is_ok() {
         let class = value.get_type();
-        return Err(PyTypeError::new_err(format!("can't assign a {} to a torch.{}Tensor", class.name()?, t.dtype().legacy())));
+        return Err(PyTypeError::new_err(format!(
+            "can't assign a {} to a torch.{}Tensor",
+            class.name()?,
+            t.dtype().legacy()
+        )));
     } else {
         // Lists and arrays are taken too, where PyTorch wants a tensor.
         held = data::from_data(value, None)?;
         IndexValue::Tensor(&held)
     };
     let items = read(key)?;
-    guarded(|| Ok(if is_long(t, &items) { py.detach(|| setitem(t, &items, value))? } else { setitem(t, &items, value)? }))
+    guarded(|| {
+        Ok(if is_long(t, &items) { py.detach(|| setitem(t, &items, value))? } else { setitem(t, &items, value)? })
+    })
 }
 
 /// Whether the work is worth letting go of the interpreter.
@@ -138,7 +145,12 @@ fn range(slice: &Bound<'_, PySlice>) -> PyResult<IndexItem> {
 fn index_tensor(py: Python<'_>, t: Tensor) -> PyResult<IndexItem> {
     let dtype = t.dtype();
     if dtype == DType::U8 {
-        PyErr::warn(py, &py.get_type::<PyUserWarning>(), c"indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.", 1)?;
+        PyErr::warn(
+            py,
+            &py.get_type::<PyUserWarning>(),
+            c"indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.",
+            1,
+        )?;
     }
     if dtype.category() == Category::Float {
         return Err(PyIndexError::new_err("tensors used as indices must be long, int, byte or bool tensors"));
