@@ -1,7 +1,7 @@
 //! Second names of operations: PyTorch has several of some. An alias stands for every overload of the name that it means;
 //! the row itself knows nothing of it.
 
-use super::op::{EVERYWHERE, INPLACE_FUNCTION, SPECIAL, Surface};
+use super::op::{EVERYWHERE, FUNCTION, INPLACE, INPLACE_FUNCTION, LINALG, METHOD, OUT, SPECIAL, Surface};
 
 /// A second name.
 #[derive(Debug)]
@@ -40,6 +40,13 @@ pub static ALIASES: &[Alias] = &[
     alias("arctanh", "atanh", EVERYWHERE | INPLACE_FUNCTION),
     alias("clip", "clamp", EVERYWHERE | INPLACE_FUNCTION),
     alias("fix", "trunc", EVERYWHERE | INPLACE_FUNCTION),
+    alias("concat", "cat", FUNCTION | OUT),
+    alias("concatenate", "cat", FUNCTION | OUT),
+    alias("row_stack", "vstack", FUNCTION | OUT),
+    alias("moveaxis", "movedim", METHOD | FUNCTION),
+    alias("swapdims", "transpose", METHOD | FUNCTION | INPLACE),
+    alias("ger", "outer", METHOD | FUNCTION | OUT),
+    alias("inv", "inverse", LINALG | OUT),
     alias("expit", "sigmoid", SPECIAL),
     alias("gammaln", "lgamma", SPECIAL),
     alias("psi", "digamma", SPECIAL),

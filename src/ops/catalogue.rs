@@ -2,8 +2,9 @@
 
 use super::op::Op;
 use super::{
-    activation, combine, comparison, contract, copy, create, elementwise, embedding, index, index_view, matmul, movement, random,
-    rearrange, reduce, scatter, scatter_reduce, search, slicing, sort, special, strided, transcendental,
+    activation, arg, combine, comparison, contract, copy, create, einsum, elementwise, embedding, index, index_view,
+    linalg, loss, matmul, moments, movement, random, rearrange, reduce, scan, scatter, scatter_reduce, search, slicing,
+    softmax, sort, special, strided, transcendental, vector_norm,
 };
 
 /// The rows of each family.
@@ -14,12 +15,20 @@ pub static FAMILIES: &[&[&Op]] = &[
     comparison::ROWS,
     activation::ROWS,
     reduce::ROWS,
+    arg::ROWS,
+    moments::ROWS,
+    vector_norm::ROWS,
+    scan::ROWS,
+    softmax::ROWS,
+    loss::ROWS,
     movement::ROWS,
     slicing::ROWS,
     combine::ROWS,
     rearrange::ROWS,
     matmul::ROWS,
     contract::ROWS,
+    einsum::ROWS,
+    linalg::ROWS,
     create::ROWS,
     random::ROWS,
     copy::ROWS,

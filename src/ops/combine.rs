@@ -27,20 +27,6 @@ op! {
             smallvec![Arg::Tensors(vec![s.t(&[2, 3]), s.t(&[2, 1])]), Arg::Int(1)],
             smallvec![Arg::Tensors(vec![s.t(&[2, 3]), s.t(&[0]), s.t(&[1, 3])]), Arg::Int(-2)],
         ];
-    /// [`cat`](Self::cat) under another name.
-    ///
-    /// # Errors
-    /// As `cat`.
-    CONCAT concat(tensors: Tensors, dim: Int = 0) -> Tensor = "", FUNCTION | OUT,
-        C(|a| Ok(smallvec![Tensor::cat(a.tensors(0)?, a.int(1)?)?])),
-        |s| vec![smallvec![Arg::Tensors(vec![s.t(&[2, 3]), s.t(&[2, 1])]), Arg::Int(1)]];
-    /// [`cat`](Self::cat) under NumPy's name.
-    ///
-    /// # Errors
-    /// As `cat`.
-    CONCATENATE concatenate(tensors: Tensors, dim: Int = 0) -> Tensor = "", FUNCTION | OUT,
-        C(|a| Ok(smallvec![Tensor::cat(a.tensors(0)?, a.int(1)?)?])),
-        |s| vec![smallvec![Arg::Tensors(vec![s.t(&[2, 3]), s.t(&[2, 1])]), Arg::Int(1)]];
     /// The tensors, all of one shape, along a new dimension. Dtypes promote.
     ///
     /// # Errors
@@ -91,13 +77,6 @@ op! {
     /// `RuntimeError` for no tensors; else as [`cat`](Self::cat).
     VSTACK vstack(tensors: Tensors) -> Tensor = "", FUNCTION | OUT,
         C(|a| Ok(smallvec![Tensor::cat(all_with_rank("vstack", a, 2)?, 0)?])),
-        |s| vec![smallvec![Arg::Tensors(vec![s.t(&[2, 3]), s.t(&[3])])]];
-    /// [`vstack`](Self::vstack) under another name.
-    ///
-    /// # Errors
-    /// As `vstack`.
-    ROW_STACK row_stack(tensors: Tensors) -> Tensor = "", FUNCTION | OUT,
-        C(|a| Ok(smallvec![Tensor::cat(all_with_rank("row_stack", a, 2)?, 0)?])),
         |s| vec![smallvec![Arg::Tensors(vec![s.t(&[2, 3]), s.t(&[3])])]];
     /// The tensors one behind the other: joined along dimension 2.
     ///

@@ -17,14 +17,7 @@ op! {
     /// # Errors
     /// `RuntimeError` for tensors that are not vectors.
     OUTER outer(self, vec2: Tensor) -> Tensor = "", METHOD | FUNCTION | OUT,
-        C(|a| outer(a)),
-        |s| vec![s.tensors(&[&[2], &[3]])];
-    /// [`outer`](Self::outer) under its old name.
-    ///
-    /// # Errors
-    /// As `outer`.
-    GER ger(self, vec2: Tensor) -> Tensor = "", METHOD | FUNCTION | OUT,
-        C(|a| outer(a)),
+        C(outer),
         |s| vec![s.tensors(&[&[2], &[3]])];
     /// Sums of products along the last dimensions of both tensors; a product if one is a number.
     ///

@@ -159,13 +159,6 @@ op! {
     SWAPAXES swapaxes(self, axis0: Int, axis1: Int) -> Tensor = "", METHOD | FUNCTION,
         C(|a| Ok(smallvec![a.tensor(0)?.transpose(a.int(1)?, a.int(2)?)?])),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Int(0), Arg::Int(1)]];
-    /// [`transpose`](Self::transpose) under another name.
-    ///
-    /// # Errors
-    /// As `transpose`.
-    SWAPDIMS swapdims(self, dim0: Int, dim1: Int) -> Tensor = "", METHOD | FUNCTION,
-        C(|a| Ok(smallvec![a.tensor(0)?.transpose(a.int(1)?, a.int(2)?)?])),
-        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Int(0), Arg::Int(1)]];
     /// The transposed matrix; a tensor of fewer dimensions as it is.
     ///
     /// # Errors
@@ -223,22 +216,19 @@ op! {
     /// # Errors
     /// `RuntimeError` for a 1-d tensor.
     ADJOINT adjoint(self) -> Tensor = "", METHOD | FUNCTION,
-        C(|a| Ok(smallvec![matrices_transposed("adjoint", a.tensor(0)?)?])),
+        C(|a| match a.tensor(0)?.rank() {
+            0 => Ok(smallvec![a.tensor(0)?.clone()]),
+            1 => bail!(runtime "adjoint", "tensor.adjoint() is only supported on matrices or batches of matrices. Got 1-D tensor."),
+            _ => Ok(smallvec![a.tensor(0)?.transpose(-2, -1)?]),
+        }),
         |s| vec![s.tensors(&[&[2, 3, 4]])];
     /// Dimensions `source` moved to the places `destination`; the others keep their order.
     ///
     /// # Errors
     /// `RuntimeError` if the lists differ in length or name a dimension twice; `IndexError` outside the range.
     MOVEDIM movedim(self, source: Ints, destination: Ints) -> Tensor = "", METHOD | FUNCTION,
-        C(|a| moved("movedim", a)),
+        C(moved),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3, 4])), Arg::Ints([0, 1][..].into()), Arg::Ints([-1, 0][..].into())]];
-    /// [`movedim`](Self::movedim) under NumPy's name.
-    ///
-    /// # Errors
-    /// As `movedim`.
-    MOVEAXIS moveaxis(self, source: Ints, destination: Ints) -> Tensor = "", METHOD | FUNCTION,
-        C(|a| moved("moveaxis", a)),
-        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3, 4])), Arg::Ints([0][..].into()), Arg::Ints([2][..].into())]];
     /// The tensor without its dimensions of size 1.
     SQUEEZE squeeze(self) -> Tensor = "SqueezeBackward0", METHOD | FUNCTION | INPLACE,
         V(View {
@@ -498,7 +488,8 @@ fn matrices_transposed(op: &'static str, t: &Tensor) -> Result<Tensor> {
     }
 }
 
-fn moved(op: &'static str, a: &Args) -> Result<Outputs> {
+fn moved(a: &Args) -> Result<Outputs> {
+    let op = "movedim";
     let (t, from, to) = (a.tensor(0)?, a.ints(1)?, a.ints(2)?);
     if from.len() != to.len() {
         bail!(runtime op, "movedim: Invalid source or destination dims: source ({from:?} dims) should contain the same number of dims as destination ({to:?} dims)");

@@ -6,7 +6,7 @@ use super::combine::fresh;
 use super::create::{Options, sizes_of};
 use super::inplace;
 use super::op::Rule::{Composite as C, InPlace, Structured as S};
-use super::op::{FUNCTION, INPLACE, INPLACE_FUNCTION, METHOD, NN, OUT, Op, Outputs, op};
+use super::op::{FUNCTION, INPLACE, METHOD, NN, NN_INPLACE, OUT, Op, Outputs, op};
 use super::structured::{Context, Structured, record};
 use crate::autograd::mode;
 use crate::autograd::node::Grads;
@@ -287,7 +287,7 @@ op! {
     ///
     /// # Errors
     /// `ValueError` for a probability outside `[0, 1]`, `RuntimeError` for integers.
-    DROPOUT dropout(self, p: Float = 0.5, training: Bool = true) -> Tensor = "", NN | FUNCTION | INPLACE_FUNCTION,
+    DROPOUT dropout(self, p: Float = 0.5, training: Bool = true) -> Tensor = "", NN | FUNCTION | NN_INPLACE,
         C(|a| {
             let (t, p) = (a.tensor(0)?, a.float(1)?);
             if !(0.0..=1.0).contains(&p) {
