@@ -39,6 +39,7 @@ pub mod samples;
 pub mod scan;
 pub mod softmax;
 pub mod scatter;
+pub mod scatter_reduce;
 pub mod search;
 pub mod slicing;
 pub mod sort;
