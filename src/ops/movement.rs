@@ -10,7 +10,7 @@ use super::structured::{Context, Structured};
 use super::view::View;
 use crate::autograd::node::Grads;
 use crate::error::{Result, bail};
-use crate::shape::{Dims, Layout, Strides, broadcast, wrap_dim, wrap_dims};
+use crate::shape::{Dims, Layout, Strides, broadcast, expandable, wrap_dim, wrap_dims};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
 
@@ -327,6 +327,20 @@ op! {
             tensors.iter().map(|t| if t.sizes() == shape { Ok(t.clone()) } else { t.expand(&shape) }).collect()
         }),
         |s| vec![smallvec![Arg::Tensors(vec![s.t(&[3, 1]), s.t(&[2])])]];
+    /// The sum over dimensions so that the tensor has `size`, to which it was or could have been expanded.
+    ///
+    /// # Errors
+    /// `RuntimeError` if `size` does not broadcast to the tensor's.
+    SUM_TO_SIZE sum_to_size(self, size: Ints) -> Tensor = "", METHOD,
+        C(|a| {
+            let (t, size) = (a.tensor(0)?, a.ints(1)?);
+            let sizes: Dims = size.iter().map(|&s| s.max(0) as usize).collect();
+            if size.iter().any(|&s| s < 0) || !expandable(&sizes, &t.sizes()) {
+                bail!(runtime "sum_to_size", "size {{{size:?}}} is not expandable to size {{{:?}}}.", t.sizes());
+            }
+            Ok(smallvec![super::sum_to_size(t, &sizes)?])
+        }),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3, 2])), Arg::Ints([3, 1][..].into())]];
     /// The tensor itself if it has a dimension, else one of one element.
     ATLEAST_1D atleast_1d(self) -> Tensor = "", FUNCTION,
         C(|a| Ok(smallvec![with_rank(a.tensor(0)?, 1)?])),

@@ -103,6 +103,7 @@ fn kind_name(kind: Kind) -> &'static str {
         Kind::Bool | Kind::OptBool => "bool",
         Kind::Str | Kind::OptStr => "str",
         Kind::Ints | Kind::OptInts => "tuple of ints",
+        Kind::IntLists => "tuple of tuples of ints",
         Kind::Dtype | Kind::OptDType => "torch.dtype",
         Kind::Tensors | Kind::OptTensors | Kind::VarTensors => "tuple of Tensors",
         Kind::OptDevice => "torch.device",
@@ -284,6 +285,10 @@ pub(super) fn arg(kind: Kind, obj: &Bound<'_, PyAny>) -> PyResult<Option<Arg>> {
         },
         Kind::OptInts if obj.is_none() => Some(Arg::None),
         Kind::Ints | Kind::OptInts => ints(obj)?.map(Arg::Ints),
+        Kind::IntLists => match sequence(obj) {
+            Some(items) => items.iter().map(ints).collect::<PyResult<Option<Vec<_>>>>()?.map(Arg::IntLists),
+            None => None,
+        },
         Kind::OptDType if obj.is_none() => Some(Arg::None),
         Kind::Dtype | Kind::OptDType => dtype::extract(obj).map(Arg::DType),
         Kind::OptDevice | Kind::OptGenerator if obj.is_none() => Some(Arg::None),
