@@ -416,7 +416,8 @@ fn multi_dot(tensors: &[Tensor]) -> Result<Tensor> {
         for i in 0..n - length {
             let j = i + length;
             let price = |k: usize| cost[i][k] + cost[k + 1][j] + edges[i] * edges[k + 1] * edges[j + 1];
-            let best = (i..j).min_by(|&p, &q| price(p).total_cmp(&price(q))).unwrap_or(i);
+            // Among equals, the cut that leaves one matrix on the right.
+            let best = (i..j).rev().min_by(|&p, &q| price(p).total_cmp(&price(q))).unwrap_or(i);
             (cost[i][j], cut[i][j]) = (price(best), best);
         }
     }

@@ -168,6 +168,8 @@ fn bind_one(op: &'static Op, given: &Given<'_, '_>) -> Result<Call, Refusal> {
                 args.push(convert(op, i, &positional[next], given.method)?);
                 next += 1;
             }
+        } else if param.kind == Kind::VarTensors {
+            args.push(Arg::Tensors(Vec::new()));
         } else if param.default.is_some() {
             args.push(op.default(i));
         } else {
