@@ -188,7 +188,7 @@ op! {
         C(|a| {
             let (x, y) = (a.tensor(0)?, a.tensor(1)?);
             let same = x.sizes() == y.sizes();
-            Ok(smallvec![if same { x.detach().eq(&y.detach())?.all()? } else { crate::ops::full(&[], false.into(), DType::Bool)? }])
+            Ok(smallvec![if same { x.detach().eq(&y.detach())?.all((), false)? } else { crate::ops::full(&[], false.into(), DType::Bool)? }])
         }),
         |s| vec![s.tensors(&[&[2, 3], &[2, 3]])];
     /// Whether all elements are close: [`isclose`](Self::isclose) everywhere.
@@ -198,7 +198,7 @@ op! {
     ALLCLOSE allclose(self, other: Tensor, rtol: Float = 1e-05, atol: Float = 1e-08, equal_nan: Bool = false) -> Item = "", METHOD | FUNCTION,
         C(|a| {
             let (x, y) = (a.tensor(0)?.detach(), a.tensor(1)?.detach());
-            Ok(smallvec![x.isclose(&y, a.float(2)?, a.float(3)?, a.bool(4))?.all()?])
+            Ok(smallvec![x.isclose(&y, a.float(2)?, a.float(3)?, a.bool(4))?.all((), false)?])
         }),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.t(&[2, 3])), Arg::Float(1e-5), Arg::Float(1e-8), Arg::Bool(false)]];
 }
