@@ -38,6 +38,7 @@ pub mod scan;
 pub mod softmax;
 pub mod scatter;
 pub mod search;
+pub mod selection;
 pub mod slicing;
 pub mod sort;
 pub mod special;

@@ -118,7 +118,11 @@ fn a_wrong_derivative_is_found_at_the_order_at_which_it_is_wrong() {
 /// The call with its float tensors in another dtype; numbers stay.
 fn in_dtype(args: &Args, dtype: DType) -> Args {
     let convert = |t: &Tensor| {
-        if t.dtype() == DType::F64 { rustgrad::ops::to_dtype(t, dtype).expect("every dtype converts") } else { t.clone() }
+        if t.dtype() == DType::F64 {
+            rustgrad::ops::to_dtype(t, dtype).expect("every dtype converts")
+        } else {
+            t.clone()
+        }
     };
     let converted = args.iter().map(|arg| match arg {
         Arg::Tensor(t) => Arg::Tensor(convert(t)),
@@ -146,9 +150,16 @@ fn every_dtype_is_computed_or_refused() {
                     let leaves = leaves.collect::<rustgrad::Result<Vec<Tensor>>>()?;
                     drop(outputs);
                     let outputs = apply::call(op, &support::with_tensors(&args, &leaves))?;
-                    let ones: Vec<Option<Tensor>> = outputs.iter().map(|t| rustgrad::ops::ones(&t.sizes(), t.dtype()).map(Some)).collect::<Result<_, _>>()?;
+                    let ones: Vec<Option<Tensor>> = outputs
+                        .iter()
+                        .map(|t| rustgrad::ops::ones(&t.sizes(), t.dtype()).map(Some))
+                        .collect::<Result<_, _>>()?;
                     for (grad, leaf) in support::gradients(&outputs, &leaves, &ones)?.iter().zip(&leaves) {
-                        assert_eq!((grad.dtype(), grad.sizes()), (leaf.dtype(), leaf.sizes()), "the gradient of {leaf}");
+                        assert_eq!(
+                            (grad.dtype(), grad.sizes()),
+                            (leaf.dtype(), leaf.sizes()),
+                            "the gradient of {leaf}"
+                        );
                     }
                     Ok(())
                 };

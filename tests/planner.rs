@@ -110,6 +110,12 @@ fn cutting_programs_changes_no_bit() {
     };
     let (free, forced) = (run(false), run(true));
     assert!(free.len() > 500, "only {} calls", free.len());
-    let differing: Vec<String> = free.iter().zip(&forced).filter(|(a, b)| a != b).map(|(a, b)| format!("{a}\n  forced {b}")).collect();
-    assert!(free.len() == forced.len() && differing.is_empty(), "{} differ:\n{}", differing.len(), differing.join("\n"));
+    let differing: Vec<String> =
+        free.iter().zip(&forced).filter(|(a, b)| a != b).map(|(a, b)| format!("{a}\n  forced {b}")).collect();
+    assert!(
+        free.len() == forced.len() && differing.is_empty(),
+        "{} differ:\n{}",
+        differing.len(),
+        differing.join("\n")
+    );
 }
