@@ -1,7 +1,8 @@
 //! The CPU: the block VM that runs Programs, reductions, matrix products, index kernels, random numbers.
 
-pub(crate) mod arg;
 pub(crate) mod accumulate;
+pub(crate) mod arg;
+pub(crate) mod classes;
 pub(crate) mod draw;
 mod element;
 mod elementwise;

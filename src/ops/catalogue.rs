@@ -2,7 +2,7 @@
 
 use super::op::Op;
 use super::{
-    activation, arg, combine, comparison, contract, copy, create, einsum, elementwise, embedding, index, index_view, linalg, loss, matmul, moments, movement, random, rearrange, reduce, scan, scatter, search, selection, slicing, softmax, sort, special, strided, transcendental, vector_norm,
+    activation, arg, classes, combine, comparison, contract, copy, create, einsum, elementwise, embedding, index, index_view, linalg, loss, matmul, moments, movement, norm, random, rearrange, reduce, scan, scatter, scatter_reduce, search, selection, slicing, softmax, sort, special, strided, transcendental, vector_norm,
 };
 
 /// The rows of each family.
@@ -20,6 +20,8 @@ pub static FAMILIES: &[&[&Op]] = &[
     scan::ROWS,
     softmax::ROWS,
     loss::ROWS,
+    classes::ROWS,
+    norm::ROWS,
     movement::ROWS,
     slicing::ROWS,
     combine::ROWS,
@@ -35,6 +37,7 @@ pub static FAMILIES: &[&[&Op]] = &[
     index::ROWS,
     index_view::ROWS,
     scatter::ROWS,
+    scatter_reduce::ROWS,
     sort::ROWS,
     search::ROWS,
     embedding::ROWS,

@@ -32,7 +32,7 @@ op! {
             if x.sizes().last() != y.sizes().last() {
                 bail!(runtime "inner", "inner() the last dimension must match on both input tensors but got shapes {:?} and {:?}", x.sizes(), y.sizes());
             }
-            Ok(smallvec![x.tensordot_dims(y, [-1], [-1])?])
+            Ok(smallvec![tensordot(x, y, &[-1], &[-1])?])
         }),
         |s| vec![s.tensors(&[&[2, 3], &[4, 3]]), s.tensors(&[&[3], &[3]])];
     /// The matrix product as the operator `@`: vectors are rows on the left and columns on the right and leave no dimension,
@@ -135,16 +135,19 @@ op! {
                 bail!(runtime "tensordot", "tensordot expects dims < ndim_a or ndim_b, but got dims={n}");
             }
             let (left, right): (Vec<i64>, Vec<i64>) = ((-n..0).collect(), (0..n).collect());
-            Ok(smallvec![x.tensordot_dims(y, &left[..], &right[..])?])
+            Ok(smallvec![tensordot(x, y, &left, &right)?])
         }),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.t(&[3, 4])), Arg::Int(1)]];
-    /// Sums of products over dimensions `dims_self` of one tensor and `dims_other` of another, in pairs.
+    /// Sums of products over pairs of dimensions: `dims` holds a list of those of one tensor and one of those of the other.
     ///
     /// # Errors
     /// `RuntimeError` for lists of different lengths, or sizes or dtypes that differ.
-    TENSORDOT_DIMS tensordot_dims(self, other: Tensor, dims_self: Ints, dims_other: Ints) -> Tensor = "", 0,
-        C(|a| Ok(smallvec![tensordot(a.tensor(0)?, a.tensor(1)?, a.ints(2)?, a.ints(3)?)?])),
-        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3, 2])), Arg::Tensor(s.t(&[2, 2])), Arg::Ints([0, 2][..].into()), Arg::Ints([1, 0][..].into())]];
+    TENSORDOT_DIMS tensordot_dims as "tensordot"(self, other: Tensor, dims: IntLists) -> Tensor = "", FUNCTION | OUT,
+        C(|a| match a.int_lists(2)? {
+            [left, right] => Ok(smallvec![tensordot(a.tensor(0)?, a.tensor(1)?, left, right)?]),
+            lists => bail!(runtime "tensordot", "tensordot expects dims to be two lists, but got {}", lists.len()),
+        }),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3, 2])), Arg::Tensor(s.t(&[2, 2])), Arg::IntLists(vec![[0, 2][..].into(), [1, 0][..].into()])]];
     /// The Kronecker product: each element of the first tensor times the second.
     KRON kron(self, other: Tensor) -> Tensor = "", METHOD | FUNCTION | OUT,
         C(|a| {
@@ -413,7 +416,8 @@ fn multi_dot(tensors: &[Tensor]) -> Result<Tensor> {
         for i in 0..n - length {
             let j = i + length;
             let price = |k: usize| cost[i][k] + cost[k + 1][j] + edges[i] * edges[k + 1] * edges[j + 1];
-            let best = (i..j).min_by(|&p, &q| price(p).total_cmp(&price(q))).unwrap_or(i);
+            // Among equals, the cut that leaves one matrix on the right.
+            let best = (i..j).rev().min_by(|&p, &q| price(p).total_cmp(&price(q))).unwrap_or(i);
             (cost[i][j], cut[i][j]) = (price(best), best);
         }
     }

@@ -262,7 +262,8 @@ fn arange(start: Scalar, end: Scalar, step: Scalar, options: Options) -> Result<
     }
     let (x, y, d) = (start.to_f64(), end.to_f64(), step.to_f64());
     if !x.is_finite() || !y.is_finite() {
-        bail!(runtime op, "unsupported range: {x} -> {y}");
+        let shown = |x: f64| if x.is_nan() { "nan".to_string() } else { x.to_string() };
+        bail!(runtime op, "unsupported range: {} -> {}", shown(x), shown(y));
     }
     // An int64 range is counted in integers, even where floats were given.
     let whole = options.dtype == DType::I64;

@@ -11,7 +11,7 @@ use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::program::Sym;
 use crate::shape::numel;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, default_dtype};
 use smallvec::smallvec;
 
 /// The result that a `reduction` asks for.
@@ -164,6 +164,8 @@ fn cosine_embedding(a: &Args) -> Result<Outputs> {
     if x.rank() != t.rank() + 1 || y.rank() != t.rank() + 1 {
         bail!(runtime op, "{}D target tensor expects {}D input tensors, but found inputs with sizes {:?} and {:?}.", t.rank(), t.rank() + 1, x.sizes(), y.sizes());
     }
+    let float = |x: &Tensor| super::to_dtype(x, if x.dtype().is_float() { x.dtype() } else { default_dtype() });
+    let (x, y) = (&float(x)?, &float(y)?);
     let along = super::reduce::ints(&[t.rank()]);
     let sum = |x: &Tensor, y: &Tensor| {
         let sums = x.sum_product(y, along.clone())?;
@@ -253,6 +255,8 @@ op! {
     BINARY_CROSS_ENTROPY binary_cross_entropy(self, target: Tensor, weight: OptTensor = None, reduction: Str = "mean") -> Tensor = "BinaryCrossEntropyBackward0", NN,
         E(Elementwise::float_only(|f| times(cross_entropy(f.x(0), f.x(1)), f.has(2).then(|| f.x(2))))
             .check(check_binary)
+            .domain(&[(0.1, 0.9), (0.1, 0.9)])
+            .domain(&[(0.1, 0.9), (0.1, 0.9)])
             .reduce(|a, sizes| reduction(a.str(3), sizes))
             .vjp(|f, _, g| {
                 let (x, t) = (f.x(0), f.x(1));
@@ -294,7 +298,7 @@ op! {
     /// # Errors
     /// As [`mse_loss`](Self::mse_loss).
     KL_DIV kl_div(self, target: Tensor, reduction: Str = "mean"; log_target: Bool = false) -> Tensor = "KlDivBackward0", NN | FUNCTION,
-        E(Elementwise::float_only(|f| {
+        E(Elementwise::float(|f| {
             let (x, t) = (f.x(0), f.x(1));
             if f.variant == 1 {
                 return t.exp() * (t - x);
@@ -303,6 +307,7 @@ op! {
             t * Sym::select(none, t.literal(1.0), t).log() - t * x
         })
         .variant(|a| Ok(a.bool(3) as u8))
+        .domain(&[(-1.5, 1.5), (0.1, 0.9)])
         .reduce(|a, sizes| match a.str(2) {
             "batchmean" => Ok(Some(Reduced { divisor: Some(sizes.first().copied().unwrap_or(1) as f64), ..Reduced::sum() })),
             other => reduction(other, sizes),
@@ -316,7 +321,7 @@ op! {
     /// # Errors
     /// As [`mse_loss`](Self::mse_loss).
     POISSON_NLL_LOSS poisson_nll_loss(self, target: Tensor, log_input: Bool = true, full: Bool = false, eps: Float = 1e-8, reduction: Str = "mean") -> Tensor = "PoissonNllLossBackward0", NN,
-        E(Elementwise::float_only(|f| {
+        E(Elementwise::float(|f| {
             let (x, t) = (f.x(0), f.x(1));
             let loss = if f.variant & 1 == 1 { x.exp() - t * x } else { x - t * (x + f.n(0)).log() };
             if f.variant & 2 == 0 {
@@ -357,7 +362,7 @@ op! {
     /// # Errors
     /// As [`mse_loss`](Self::mse_loss).
     HINGE_EMBEDDING_LOSS hinge_embedding_loss(self, target: Tensor, margin: Float = 1.0, reduction: Str = "mean") -> Tensor = "HingeEmbeddingLossBackward0", NN | FUNCTION,
-        E(Elementwise::float_only(|f| {
+        E(Elementwise::float(|f| {
             let (x, t) = (f.x(0), f.x(1));
             let far = Sym::select(t.ne(t.literal(1.0)), hinge(-x + f.n(0)), x.zero());
             far + Sym::select(t.ne(t.literal(-1.0)), x, x.zero())
@@ -372,7 +377,7 @@ op! {
     /// # Errors
     /// `RuntimeError` for operands of different ranks or shapes that do not broadcast.
     MARGIN_RANKING_LOSS margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: Float = 0.0, reduction: Str = "mean") -> Tensor = "MarginRankingLossBackward0", NN | FUNCTION,
-        E(Elementwise::float_only(|f| hinge(-f.x(2) * (f.x(0) - f.x(1)) + f.n(0)))
+        E(Elementwise::float(|f| hinge(-f.x(2) * (f.x(0) - f.x(1)) + f.n(0)))
             .check(|a, _| {
                 let (x, y, t) = (a.tensor(0)?.sizes(), a.tensor(1)?.sizes(), a.tensor(2)?.sizes());
                 if x.len() != y.len() || y.len() != t.len() {
@@ -473,7 +478,7 @@ op! {
     /// The formula of [`cosine_embedding_loss`](Self::cosine_embedding_loss) over the products of vectors with one another
     /// and with themselves.
     COSINE_EMBEDDING_RAW cosine_embedding_raw as "cosine_embedding_loss"(self, square1: Tensor, square2: Tensor, target: Tensor, margin: Float, reduction: Str) -> Tensor = "CosineEmbeddingLossBackward0", 0,
-        E(Elementwise::float_only(|f| {
+        E(Elementwise::float(|f| {
             let cosine = f.x(0) / ((f.x(1) + 1e-12) * (f.x(2) + 1e-12)).sqrt();
             let t = f.x(3);
             let near = Sym::select(t.eq(t.literal(1.0)), -cosine + 1.0, t.zero());

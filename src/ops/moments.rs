@@ -12,7 +12,7 @@ use crate::dtype::{Compute, DType};
 use crate::error::{Result, bail};
 use crate::program::Sym;
 use crate::scalar::Scalar;
-use crate::tensor::Tensor;
+use crate::tensor::{Body, Tensor};
 use smallvec::smallvec;
 
 /// What is wanted of the second moment.
@@ -27,38 +27,57 @@ fn correction(a: &(impl Read + ?Sized), i: usize) -> f64 {
     a.opt_number(i).map_or(1.0, Scalar::to_f64)
 }
 
+/// The mean and the sum of squared distances from it, over dimensions, aligned and in float64.
+pub(super) fn central(op: &'static str, t: &Tensor, dims: &[usize]) -> Result<(Body, Body)> {
+    static SQUARES: PerType = PerType::new();
+    let x = t.body();
+    let sizes = &x.layout.sizes;
+    let (ty, wide) = (x.dtype.compute(), Compute::F64);
+    let mean = average(op, t, dims, DType::F64)?;
+    let squares = SQUARES.get(ty, &[ty, wide], &[], |x, _| (x[0].cast(Compute::F64) - x[1]).square());
+    let squares = run(op, squares, sizes, &[&x, &mean], &[], (aligned(sizes, dims), DType::F64), Reduce::Sum)?;
+    Ok((mean, squares))
+}
+
+/// A float64 statistic in another dtype: `formula` of it, of one number, through the compute type of the dtype.
+pub(super) fn rounded(
+    op: &'static str,
+    cache: &[PerType; 2],
+    from: &Body,
+    numbers: &[Scalar],
+    dtype: DType,
+    formula: fn(Sym, &[Sym]) -> Sym,
+) -> Result<Body> {
+    let ty = dtype.compute();
+    let wide = Compute::F64;
+    let program = match ty {
+        Compute::F64 => cache[0].with(wide, &[wide], &vec![wide; numbers.len()], |x, s| formula(x[0], s)),
+        _ => cache[1].with(ty, &[wide], &vec![wide; numbers.len()], |x, s| formula(x[0], s).cast(Compute::F32)),
+    };
+    let sizes = &from.layout.sizes;
+    run(op, program, sizes, &[from], numbers, (sizes.clone(), dtype), Reduce::Sum)
+}
+
 /// Variance or deviation, and the mean, of arguments `(input, dim, correction, keepdim)`.
 fn moments(op: &'static str, a: &Args, want: Want) -> Result<(Tensor, Tensor)> {
-    static SQUARES: PerType = PerType::new();
-    static VAR: PerType = PerType::new();
-    static STD: PerType = PerType::new();
-    static ROUND: PerType = PerType::new();
+    static VAR: [PerType; 2] = [const { PerType::new() }; 2];
+    static STD: [PerType; 2] = [const { PerType::new() }; 2];
+    static MEAN: [PerType; 2] = [const { PerType::new() }; 2];
     let t = a.tensor(0)?;
-    let x = t.body();
-    if !x.dtype.is_float() {
+    let dtype = t.dtype();
+    if !dtype.is_float() {
         bail!(runtime op, "std and var only support floating point and complex dtypes");
     }
-    let sizes = &x.layout.sizes;
+    let sizes = t.sizes();
     let dims = dims(op, a, 1, sizes.len())?;
-    let to = aligned(sizes, &dims);
-    let (ty, wide) = (x.dtype.compute(), Compute::F64);
-    let mean = average(op, t, &dims, DType::F64)?;
-    let squares = SQUARES.get(ty, &[ty, wide], &[], |x, _| (x[0].cast(Compute::F64) - x[1]).square());
-    let squares = run(op, squares, sizes, &[&x, &mean], &[], (to.clone(), DType::F64), Reduce::Sum)?;
+    let (mean, squares) = central(op, t, &dims)?;
     let n = dims.iter().map(|&d| sizes[d]).product::<usize>() as f64;
-    let freedom = Scalar::Float((n - correction(a, 2)).max(0.0));
-    // The result goes through the compute type of its dtype.
-    let last = match (want, ty) {
-        (Want::Var, Compute::F64) => VAR.get(wide, &[wide], &[wide], |x, s| x[0] / s[0]),
-        (Want::Var, _) => VAR.get(ty, &[wide], &[wide], |x, s| (x[0] / s[0]).cast(Compute::F32)),
-        (Want::Std, Compute::F64) => STD.get(wide, &[wide], &[wide], |x, s| (x[0] / s[0]).sqrt()),
-        (Want::Std, _) => STD.get(ty, &[wide], &[wide], |x, s| (x[0] / s[0]).sqrt().cast(Compute::F32)),
+    let freedom = [Scalar::Float((n - correction(a, 2)).max(0.0))];
+    let second = match want {
+        Want::Var => rounded(op, &VAR, &squares, &freedom, dtype, |x, s| x / s[0])?,
+        Want::Std => rounded(op, &STD, &squares, &freedom, dtype, |x, s| (x / s[0]).sqrt())?,
     };
-    let second = run(op, last, &to, &[&squares], &[freedom], (to.clone(), x.dtype), Reduce::Sum)?;
-    let mean = match ty {
-        Compute::F64 => mean,
-        _ => run(op, ROUND.get(ty, &[wide], &[], |x, _| x[0].cast(Compute::F32)), &to, &[&mean], &[], (to.clone(), x.dtype), Reduce::Sum)?,
-    };
+    let mean = rounded(op, &MEAN, &mean, &[], dtype, |x, _| x)?;
     Ok((finish(second, &dims, a.bool(3)), finish(mean, &dims, a.bool(3))))
 }
 
@@ -237,7 +256,7 @@ op! {
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 1])), Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.t(&[2, 1])), Arg::Float(0.7), Arg::Bool(false)]];
     /// `input / (2 * std)`, 0 where `std` is 0: from the gradient of a deviation to that of the variance.
     STD_GRADIENT std_gradient(self, std: Tensor) -> Tensor = "StdBackwardBackward0", 0,
-        E(Elementwise::numeric(|f| {
+        E(Elementwise::float_only(|f| {
             let (g, std) = (f.x(0), f.x(1));
             let none = std.eq(std.zero());
             let safe = Sym::select(none, std.literal(1.0), std);

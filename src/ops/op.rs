@@ -104,6 +104,8 @@ pub enum Kind {
     OptStr,
     Ints,
     OptInts,
+    /// Several lists of integers.
+    IntLists,
     Dtype,
     OptDType,
     Tensors,

@@ -289,16 +289,11 @@ op! {
     /// `ValueError` for a probability outside `[0, 1]`, `RuntimeError` for integers.
     DROPOUT dropout(self, p: Float = 0.5, training: Bool = true) -> Tensor = "", NN | FUNCTION | NN_INPLACE,
         C(|a| {
-            let (t, p) = (a.tensor(0)?, a.float(1)?);
-            if !(0.0..=1.0).contains(&p) {
-                bail!(value "dropout", "dropout probability has to be between 0 and 1, but got {p}");
-            }
+            let (t, p) = (a.tensor(0)?, dropped("dropout", a.float(1)?)?);
             if p == 0.0 || !a.bool(2) || t.numel() == 0 {
                 return Ok(smallvec![t.clone()]);
             }
-            if !t.dtype().is_float() {
-                bail!(runtime "dropout", "result type {} can't be cast to the desired output type {}", default_dtype().legacy(), t.dtype().legacy());
-            }
+            check_dropout("dropout", t)?;
             let kept = if p == 1.0 {
                 super::zeros(&t.sizes(), t.dtype())?
             } else {
@@ -306,6 +301,27 @@ op! {
                 kept.true_divide(1.0 - p)?
             };
             Ok(smallvec![t.mul(kept)?])
+        });
+    /// Dropout for networks of [`selu`](Self::selu) (Klambauer et al. 2017): elements are set to the value that `selu`
+    /// saturates to with probability `p`, and all are scaled and shifted so that mean and variance stay. Nothing happens
+    /// unless `training`.
+    ///
+    /// # Errors
+    /// As [`dropout`](Self::dropout).
+    ALPHA_DROPOUT alpha_dropout(self, p: Float = 0.5, training: Bool = false) -> Tensor = "", NN | FUNCTION | NN_INPLACE,
+        C(|a| alpha_dropout(a.tensor(0)?, &a.tensor(0)?.sizes(), a.float(1)?, a.bool(2)));
+    /// [`alpha_dropout`](Self::alpha_dropout) of whole channels: one draw for each of the first two indices.
+    ///
+    /// # Errors
+    /// `RuntimeError` for fewer than two dimensions; else as `dropout`.
+    FEATURE_ALPHA_DROPOUT feature_alpha_dropout(self, p: Float = 0.5, training: Bool = false) -> Tensor = "", NN | FUNCTION | NN_INPLACE,
+        C(|a| {
+            let t = a.tensor(0)?;
+            if t.rank() < 2 {
+                bail!(runtime "feature_alpha_dropout", "Feature dropout requires at least 2 dimensions in the input");
+            }
+            let sizes: Dims = t.sizes().iter().enumerate().map(|(d, &s)| if d < 2 { s } else { 1 }).collect();
+            alpha_dropout(t, &sizes, a.float(1)?, a.bool(2))
         });
     /// Overwrites with normal numbers.
     ///
@@ -522,6 +538,37 @@ fn randint_like(a: &Args, low: i64, high: i64, at: usize) -> Result<Outputs> {
     check_range("randint_like", options.dtype, low, high)?;
     let t = a.generator(at + 3).draw("randint_like", &model.sizes(), options.dtype, Draw::Integers { low, high })?;
     options.finish("randint_like", t)
+}
+
+fn dropped(op: &'static str, p: f64) -> Result<f64> {
+    if !(0.0..=1.0).contains(&p) {
+        bail!(value op, "dropout probability has to be between 0 and 1, but got {p}");
+    }
+    Ok(p)
+}
+
+fn check_dropout(op: &'static str, t: &Tensor) -> Result<()> {
+    if !t.dtype().is_float() {
+        bail!(runtime op, "result type {} can't be cast to the desired output type {}", default_dtype().legacy(), t.dtype().legacy());
+    }
+    Ok(())
+}
+
+fn alpha_dropout(t: &Tensor, sizes: &[usize], p: f64, training: bool) -> Result<Outputs> {
+    let p = dropped("alpha_dropout", p)?;
+    if p == 0.0 || !training || t.numel() == 0 {
+        return Ok(smallvec![t.clone()]);
+    }
+    check_dropout("alpha_dropout", t)?;
+    if p == 1.0 {
+        return Ok(smallvec![t.mul(super::zeros(sizes, t.dtype())?)?]);
+    }
+    // The limit of selu at minus infinity, -scale * alpha, and what keeps the variance at one.
+    const SATURATED: f64 = -1.758_099_340_847_376_6;
+    let scale = 1.0 / ((SATURATED * SATURATED * p + 1.0) * (1.0 - p)).sqrt();
+    let kept = Generator::default().draw("alpha_dropout", sizes, t.dtype(), Draw::Bernoulli { p: 1.0 - p })?;
+    let shift = kept.sub(1.0)?.mul(SATURATED * scale)?.add(SATURATED * scale * p)?;
+    Ok(smallvec![t.mul(kept.mul(scale)?)?.add(shift)?])
 }
 
 /// What is drawn does not depend smoothly on its parameters: their gradients are zero.

@@ -39,28 +39,6 @@ op! {
             Ok(smallvec![t.repeat(&repeats[..])?])
         }),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Ints([2][..].into())]];
-    /// Each element of a dimension `repeats` times, one beside the other; all elements as one dimension without `dim`.
-    ///
-    /// # Errors
-    /// `RuntimeError` for negative repeats, `IndexError` for a dimension that is not there.
-    REPEAT_INTERLEAVE repeat_interleave(self, repeats: Int, dim: OptInt = None; output_size: OptInt = None) -> Tensor = "", METHOD | FUNCTION,
-        C(|a| {
-            let repeats = a.int(1)?;
-            if repeats < 0 {
-                bail!(runtime "repeat_interleave", "Repeats must be non-negative");
-            }
-            let (t, dim) = flat_unless(a.tensor(0)?, a.opt_int(2))?;
-            let dim = wrap_dim("repeat_interleave", dim, t.rank())?;
-            check_output_size(a.opt_int(3), t.sizes().get(dim).copied().unwrap_or(1) as i64 * repeats)?;
-            let mut wide: Dims<i64> = Dims::filled(-1, t.rank() + 1);
-            wide[dim + 1] = repeats;
-            let copied = t.unsqueeze(dim as i64 + 1)?.expand(&wide[..])?.copy_contiguous()?;
-            Ok(smallvec![copied.flatten(dim as i64, dim as i64 + 1)?])
-        }),
-        |s| vec![
-            smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Int(2), Arg::Int(-1), Arg::None],
-            smallvec![Arg::Tensor(s.t(&[2, 2])), Arg::Int(2), Arg::None, Arg::None],
-        ];
     /// Element `i` of a dimension `repeats[i]` times; all elements as one dimension without `dim`.
     ///
     /// # Errors
@@ -83,6 +61,28 @@ op! {
             check_output_size(a.opt_int(3), index.numel() as i64)?;
             Ok(smallvec![t.index_select(dim as i64, index)?])
         });
+    /// Each element of a dimension `repeats` times, one beside the other; all elements as one dimension without `dim`.
+    ///
+    /// # Errors
+    /// `RuntimeError` for negative repeats, `IndexError` for a dimension that is not there.
+    REPEAT_INTERLEAVE repeat_interleave(self, repeats: Int, dim: OptInt = None; output_size: OptInt = None) -> Tensor = "", METHOD | FUNCTION,
+        C(|a| {
+            let repeats = a.int(1)?;
+            if repeats < 0 {
+                bail!(runtime "repeat_interleave", "Repeats must be non-negative");
+            }
+            let (t, dim) = flat_unless(a.tensor(0)?, a.opt_int(2))?;
+            let dim = wrap_dim("repeat_interleave", dim, t.rank())?;
+            check_output_size(a.opt_int(3), t.sizes().get(dim).copied().unwrap_or(1) as i64 * repeats)?;
+            let mut wide: Dims<i64> = Dims::filled(-1, t.rank() + 1);
+            wide[dim + 1] = repeats;
+            let copied = t.unsqueeze(dim as i64 + 1)?.expand(&wide[..])?.copy_contiguous()?;
+            Ok(smallvec![copied.flatten(dim as i64, dim as i64 + 1)?])
+        }),
+        |s| vec![
+            smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Int(2), Arg::Int(-1), Arg::None],
+            smallvec![Arg::Tensor(s.t(&[2, 2])), Arg::Int(2), Arg::None, Arg::None],
+        ];
     /// Position `i`, `repeats[i]` times.
     ///
     /// # Errors
@@ -173,12 +173,13 @@ op! {
                 if wrap_dim("rot90", x, t.rank())? == wrap_dim("rot90", y, t.rank())? {
                     bail!(runtime "rot90", "expected rotation dims to be different, but got dim0 = {x} and dim1 = {y}");
                 }
-                Ok(smallvec![match a.int(1)?.rem_euclid(4) {
+                let turned = match a.int(1)?.rem_euclid(4) {
                     0 => t.copy_contiguous()?,
-                    1 => t.transpose(x, y)?.flip([x])?,
+                    1 => t.flip([y])?.transpose(x, y)?,
                     2 => t.flip([x, y])?,
-                    _ => t.transpose(x, y)?.flip([y])?,
-                }])
+                    _ => t.flip([x])?.transpose(x, y)?,
+                };
+                Ok(smallvec![Tensor::from_shared(turned.body())])
             },
             backward: Some(|c| Ok(smallvec![c.when(0, |g| g.rot90(c.int(1)?.wrapping_neg(), c.ints(2)?))?])),
             saves: &[],

@@ -29,6 +29,11 @@ impl PerType {
 
     /// The Program of `formula` over inputs of the given types.
     pub(super) fn get(&self, key: Compute, inputs: &[Compute], scalars: &[Compute], formula: fn(&[Sym], &[Sym]) -> Sym) -> &Executable {
+        self.with(key, inputs, scalars, formula)
+    }
+
+    /// [`get`](Self::get) for a formula that is always the same though its type does not say so.
+    pub(super) fn with(&self, key: Compute, inputs: &[Compute], scalars: &[Compute], formula: impl FnOnce(&[Sym], &[Sym]) -> Sym) -> &Executable {
         self.0[key as usize].get_or_init(|| Executable::new(trace(inputs, scalars, |x, s| vec![formula(x, s)])))
     }
 }
@@ -158,11 +163,6 @@ fn mean_backward(c: &Context<'_>, dims: &[usize], keepdim: bool) -> Result<Grads
 /// A tensor divided by a number.
 pub(super) fn divide(t: &Tensor, by: f64) -> Result<Tensor> {
     super::apply::binary_number(&super::elementwise::DIV, t, Scalar::Float(by))
-}
-
-/// A tensor multiplied by a number.
-pub(super) fn multiply(t: &Tensor, by: f64) -> Result<Tensor> {
-    super::apply::binary_number(&super::elementwise::MUL, t, Scalar::Float(by))
 }
 
 /// `amax` and its kin.
@@ -583,7 +583,7 @@ op! {
         .reduce(|a, sizes| over_dims(a, sizes, 2)));
     /// `input / count` where `x` equals `extreme`, else zero: the gradient of an extreme.
     SHARE_EQUAL share_equal(self, x: Tensor, extreme: Tensor, count: Tensor, nan: Bool) -> Tensor = "ShareBackward0", 0,
-        E(Elementwise::numeric(|f| {
+        E(Elementwise::float_only(|f| {
             let g = f.x(0);
             Sym::select(equal(f.x(1), f.x(2), f.variant), g, g.zero()) / f.x(3)
         })

@@ -103,6 +103,7 @@ fn kind_name(kind: Kind) -> &'static str {
         Kind::Bool | Kind::OptBool => "bool",
         Kind::Str | Kind::OptStr => "str",
         Kind::Ints | Kind::OptInts => "tuple of ints",
+        Kind::IntLists => "tuple of tuples of ints",
         Kind::Dtype | Kind::OptDType => "torch.dtype",
         Kind::Tensors | Kind::OptTensors | Kind::VarTensors => "tuple of Tensors",
         Kind::OptDevice => "torch.device",
@@ -167,6 +168,8 @@ fn bind_one(op: &'static Op, given: &Given<'_, '_>) -> Result<Call, Refusal> {
                 args.push(convert(op, i, &positional[next], given.method)?);
                 next += 1;
             }
+        } else if param.kind == Kind::VarTensors {
+            args.push(Arg::Tensors(Vec::new()));
         } else if param.default.is_some() {
             args.push(op.default(i));
         } else {
@@ -284,6 +287,10 @@ pub(super) fn arg(kind: Kind, obj: &Bound<'_, PyAny>) -> PyResult<Option<Arg>> {
         },
         Kind::OptInts if obj.is_none() => Some(Arg::None),
         Kind::Ints | Kind::OptInts => ints(obj)?.map(Arg::Ints),
+        Kind::IntLists => match sequence(obj) {
+            Some(items) => items.iter().map(ints).collect::<PyResult<Option<Vec<_>>>>()?.map(Arg::IntLists),
+            None => None,
+        },
         Kind::OptDType if obj.is_none() => Some(Arg::None),
         Kind::Dtype | Kind::OptDType => dtype::extract(obj).map(Arg::DType),
         Kind::OptDevice | Kind::OptGenerator if obj.is_none() => Some(Arg::None),

@@ -140,6 +140,7 @@ fn type_of(kind: Kind) -> &'static str {
         Kind::OptStr => "_str | None",
         Kind::Ints => "_int | Sequence[_int]",
         Kind::OptInts => "_int | Sequence[_int] | None",
+        Kind::IntLists => "Sequence[_int | Sequence[_int]]",
         Kind::Dtype => "_dtype",
         Kind::OptDType => "_dtype | None",
         Kind::Tensors | Kind::VarTensors => "Sequence[Tensor]",

@@ -28,7 +28,7 @@ pub fn cases(op: &'static Op) -> Vec<Case> {
         Sampler::new(op.rust.bytes().fold(7u64, |h, b| h.wrapping_mul(31).wrapping_add(b as u64)), DType::F64);
     let said = (op.samples)(&mut sampler).into_iter().enumerate();
     let mut cases: Vec<Case> = said.map(|(k, args)| Case { label: format!("sample {k}"), args }).collect();
-    if let Rule::Elementwise(rule) = &op.rule {
+    if let Some(rule) = callable(op) {
         let several = op.params.iter().filter(|p| p.kind.is_operand()).count() > 1;
         for pattern in PATTERNS {
             if several || !matches!(*pattern, "broadcast" | "one is 0-d") {
@@ -38,6 +38,20 @@ pub fn cases(op: &'static Op) -> Vec<Case> {
         }
     }
     cases
+}
+
+/// The rule of an elementwise row whose signature implies calls: operands, numbers, and whatever has a default.
+pub fn callable(op: &'static Op) -> Option<&'static Elementwise> {
+    let Rule::Elementwise(rule) = &op.rule else { return None };
+    let implied = |p: &Param| {
+        p.kind.is_operand() || p.default.is_some() || matches!(p.kind, Kind::Number | Kind::Int | Kind::Float | Kind::Bool)
+    };
+    op.params.iter().all(implied).then_some(rule)
+}
+
+/// Whether a row may refuse operands of several shapes: some losses want one shape, and say so.
+pub fn may_refuse(op: &Op, label: &str) -> bool {
+    matches!(&op.rule, Rule::Elementwise(rule) if rule.reduce.is_some()) && matches!(label, "broadcast" | "one is 0-d")
 }
 
 /// A call of an elementwise row, as its signature and domain imply.
@@ -242,6 +256,9 @@ impl Chain {
         let mut s = Sampler::new(self.seed + 2, DType::F64);
         for k in 0..moved {
             let (base, of) = if k < point.len() { (&point[k], "input") } else { (&u[k - point.len()], "cotangent") };
+            if base.numel() == 0 {
+                continue;
+            }
             let direction = weights(base, &mut s);
             let along = |h: f64| -> Result<f64> {
                 let shifted: Vec<f64> = values(base).iter().zip(values(&direction)).map(|(x, d)| x + h * d).collect();
