@@ -41,6 +41,7 @@ pub mod softmax;
 pub mod scatter;
 pub mod scatter_reduce;
 pub mod search;
+pub mod selection;
 pub mod slicing;
 pub mod sort;
 pub mod special;

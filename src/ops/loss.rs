@@ -255,6 +255,8 @@ op! {
     BINARY_CROSS_ENTROPY binary_cross_entropy(self, target: Tensor, weight: OptTensor = None, reduction: Str = "mean") -> Tensor = "BinaryCrossEntropyBackward0", NN,
         E(Elementwise::float_only(|f| times(cross_entropy(f.x(0), f.x(1)), f.has(2).then(|| f.x(2))))
             .check(check_binary)
+            .domain(&[(0.1, 0.9), (0.1, 0.9)])
+            .domain(&[(0.1, 0.9), (0.1, 0.9)])
             .reduce(|a, sizes| reduction(a.str(3), sizes))
             .vjp(|f, _, g| {
                 let (x, t) = (f.x(0), f.x(1));
@@ -305,6 +307,7 @@ op! {
             t * Sym::select(none, t.literal(1.0), t).log() - t * x
         })
         .variant(|a| Ok(a.bool(3) as u8))
+        .domain(&[(-1.5, 1.5), (0.1, 0.9)])
         .reduce(|a, sizes| match a.str(2) {
             "batchmean" => Ok(Some(Reduced { divisor: Some(sizes.first().copied().unwrap_or(1) as f64), ..Reduced::sum() })),
             other => reduction(other, sizes),

@@ -256,7 +256,7 @@ op! {
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 1])), Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.t(&[2, 1])), Arg::Float(0.7), Arg::Bool(false)]];
     /// `input / (2 * std)`, 0 where `std` is 0: from the gradient of a deviation to that of the variance.
     STD_GRADIENT std_gradient(self, std: Tensor) -> Tensor = "StdBackwardBackward0", 0,
-        E(Elementwise::numeric(|f| {
+        E(Elementwise::float_only(|f| {
             let (g, std) = (f.x(0), f.x(1));
             let none = std.eq(std.zero());
             let safe = Sym::select(none, std.literal(1.0), std);

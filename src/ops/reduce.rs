@@ -583,7 +583,7 @@ op! {
         .reduce(|a, sizes| over_dims(a, sizes, 2)));
     /// `input / count` where `x` equals `extreme`, else zero: the gradient of an extreme.
     SHARE_EQUAL share_equal(self, x: Tensor, extreme: Tensor, count: Tensor, nan: Bool) -> Tensor = "ShareBackward0", 0,
-        E(Elementwise::numeric(|f| {
+        E(Elementwise::float_only(|f| {
             let g = f.x(0);
             Sym::select(equal(f.x(1), f.x(2), f.variant), g, g.zero()) / f.x(3)
         })

@@ -24,18 +24,34 @@ const PATTERNS: &[&str] = &["plain", "broadcast", "0-d", "empty", "transposed", 
 
 /// All calls of a row, in float64 where the row does not say otherwise.
 pub fn cases(op: &'static Op) -> Vec<Case> {
-    let mut sampler = Sampler::new(op.rust.bytes().fold(7u64, |h, b| h.wrapping_mul(31).wrapping_add(b as u64)), DType::F64);
+    let mut sampler =
+        Sampler::new(op.rust.bytes().fold(7u64, |h, b| h.wrapping_mul(31).wrapping_add(b as u64)), DType::F64);
     let said = (op.samples)(&mut sampler).into_iter().enumerate();
     let mut cases: Vec<Case> = said.map(|(k, args)| Case { label: format!("sample {k}"), args }).collect();
-    if let Rule::Elementwise(rule) = &op.rule {
+    if let Some(rule) = callable(op) {
         let several = op.params.iter().filter(|p| p.kind.is_operand()).count() > 1;
         for pattern in PATTERNS {
             if several || !matches!(*pattern, "broadcast" | "one is 0-d") {
-                cases.push(Case { label: pattern.to_string(), args: elementwise_call(op, rule, &mut sampler, pattern) });
+                cases
+                    .push(Case { label: pattern.to_string(), args: elementwise_call(op, rule, &mut sampler, pattern) });
             }
         }
     }
     cases
+}
+
+/// The rule of an elementwise row whose signature implies calls: operands, numbers, and whatever has a default.
+pub fn callable(op: &'static Op) -> Option<&'static Elementwise> {
+    let Rule::Elementwise(rule) = &op.rule else { return None };
+    let implied = |p: &Param| {
+        p.kind.is_operand() || p.default.is_some() || matches!(p.kind, Kind::Number | Kind::Int | Kind::Float | Kind::Bool)
+    };
+    op.params.iter().all(implied).then_some(rule)
+}
+
+/// Whether a row may refuse operands of several shapes: some losses want one shape, and say so.
+pub fn may_refuse(op: &Op, label: &str) -> bool {
+    matches!(&op.rule, Rule::Elementwise(rule) if rule.reduce.is_some()) && matches!(label, "broadcast" | "one is 0-d")
 }
 
 /// A call of an elementwise row, as its signature and domain imply.
@@ -47,7 +63,8 @@ pub fn elementwise_call(op: &Op, rule: &Elementwise, s: &mut Sampler, pattern: &
             operand += 1;
             Arg::Tensor(operand_of(p, rule, s, operand - 1, pattern))
         } else {
-            let free = p.default.is_none_or(|d| d == "None") && matches!(p.kind, Kind::Number | Kind::OptNumber | Kind::Float | Kind::Int);
+            let free = p.default.is_none_or(|d| d == "None")
+                && matches!(p.kind, Kind::Number | Kind::OptNumber | Kind::Float | Kind::Int);
             if free && number < rule.numbers.len() {
                 number += 1;
                 let x = rule.numbers[number - 1];
@@ -157,7 +174,8 @@ pub fn from_values(v: &[f64], sizes: &[usize]) -> Tensor {
 
 /// Random weights in `(-1, 1)` of the shape of `t`, none near 0.
 pub fn weights(t: &Tensor, s: &mut Sampler) -> Tensor {
-    let v: Vec<f64> = (0..t.numel()).map(|_| (0.3 + 0.7 * s.unit()) * if s.unit() < 0.5 { -1.0 } else { 1.0 }).collect();
+    let v: Vec<f64> =
+        (0..t.numel()).map(|_| (0.3 + 0.7 * s.unit()) * if s.unit() < 0.5 { -1.0 } else { 1.0 }).collect();
     from_values(&v, &t.sizes())
 }
 
@@ -238,12 +256,19 @@ impl Chain {
         let mut s = Sampler::new(self.seed + 2, DType::F64);
         for k in 0..moved {
             let (base, of) = if k < point.len() { (&point[k], "input") } else { (&u[k - point.len()], "cotangent") };
+            if base.numel() == 0 {
+                continue;
+            }
             let direction = weights(base, &mut s);
             let along = |h: f64| -> Result<f64> {
                 let shifted: Vec<f64> = values(base).iter().zip(values(&direction)).map(|(x, d)| x + h * d).collect();
                 let shifted = from_values(&shifted, &base.sizes());
                 let (mut p, mut c) = (point.clone(), u.clone());
-                if k < point.len() { p[k] = shifted } else { c[k - point.len()] = shifted }
+                if k < point.len() {
+                    p[k] = shifted
+                } else {
+                    c[k - point.len()] = shifted
+                }
                 self.weighted(order - 1, &leaves(&p, true), &leaves(&c, true))
             };
             // The error of central differences falls with h^2; two steps extrapolate it away (Richardson).
@@ -253,7 +278,7 @@ impl Chain {
             let want = (4.0 * narrow - wide) / 3.0;
             let got = dot(&values(&found[k]), &values(&direction));
             let scale = 1.0 + want.abs() + found[k].numel() as f64 * 0.1;
-            if !((got - want).abs() <= tolerance * scale) {
+            if (got - want).abs() > tolerance * scale || (got - want).is_nan() {
                 return Err(format!("order {order}, {of} {k}: derivative {got:e}, finite differences {want:e}"));
             }
         }
@@ -273,7 +298,8 @@ pub fn gradients(of: &[Tensor], with: &[Tensor], weights: &[Option<Tensor>]) -> 
     if of.is_empty() {
         return with.iter().map(rustgrad::ops::zeros_like).collect();
     }
-    let options = GradOptions { create_graph: true, allow_unused: true, materialize_grads: true, ..GradOptions::default() };
+    let options =
+        GradOptions { create_graph: true, allow_unused: true, materialize_grads: true, ..GradOptions::default() };
     let grads = autograd::grad(&of, with, &weights, &options)?;
     grads.into_iter().zip(with).map(|(g, x)| g.map_or_else(|| rustgrad::ops::zeros_like(x), Ok)).collect()
 }

@@ -145,8 +145,11 @@ impl Backward for NotImplemented {
 impl ElementwiseBackward {
     /// Shapes of the gradients wanted: those of the edges' ends.
     fn targets(&self, node: &NodeRef, needs: u32) -> SmallVec<[Option<Dims>; 2]> {
-        let wanted = self.spec.edges.iter().zip(&node.edges).filter(|(input, _)| input.is_some_and(|k| needs >> k & 1 == 1));
-        wanted.map(|(_, edge)| edge.node().and_then(|n| n.outputs.get(edge.nr as usize)).map(|m| m.sizes.clone())).collect()
+        let wanted =
+            self.spec.edges.iter().zip(&node.edges).filter(|(input, _)| input.is_some_and(|k| needs >> k & 1 == 1));
+        wanted
+            .map(|(_, edge)| edge.node().and_then(|n| n.outputs.get(edge.nr as usize)).map(|m| m.sizes.clone()))
+            .collect()
     }
 
     /// Runs the gradient without recording it.
@@ -177,9 +180,15 @@ impl ElementwiseBackward {
         if passed > 0 {
             // Compute the others alone.
             let mut wanted = (0..32).filter(|k| needs >> k & 1 == 1);
-            let rest = out.iter().filter_map(|g| Some((g.is_none(), wanted.next()?))).filter(|r| r.0).fold(0, |m, r| m | 1 << r.1);
-            let some: SmallVec<[Option<Dims>; 2]> = targets.iter().zip(&out).filter(|(_, g)| g.is_none()).map(|(t, _)| t.clone()).collect();
-            let mut computed = self.plain(&self.spec.gradient(rest, present), node, sizes, grads, &some, rest, present)?.into_iter();
+            let rest = out
+                .iter()
+                .filter_map(|g| Some((g.is_none(), wanted.next()?)))
+                .filter(|r| r.0)
+                .fold(0, |m, r| m | 1 << r.1);
+            let some: SmallVec<[Option<Dims>; 2]> =
+                targets.iter().zip(&out).filter(|(_, g)| g.is_none()).map(|(t, _)| t.clone()).collect();
+            let mut computed =
+                self.plain(&self.spec.gradient(rest, present), node, sizes, grads, &some, rest, present)?.into_iter();
             for slot in out.iter_mut().filter(|g| g.is_none()) {
                 *slot = computed.next().flatten();
             }

@@ -4,9 +4,9 @@ use crate::backend::{Executable, Reduce};
 use crate::dtype::{Compute, DType};
 use crate::error::Result;
 use crate::ops::args::Args;
-use crate::shape::Dims;
-use crate::program::{Inst, Program, Source, Sym, Vjp, trace};
 use crate::ops::op::Op;
+use crate::program::{Inst, Program, Source, Sym, Vjp, trace};
+use crate::shape::Dims;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -366,7 +366,12 @@ impl Elementwise {
 
     /// [`common`](Self::common) without a reference count.
     #[inline]
-    pub(super) fn common_ref(&'static self, op: &'static Op, slot: usize, key: impl FnOnce() -> Key) -> &'static Arc<Spec> {
+    pub(super) fn common_ref(
+        &'static self,
+        op: &'static Op,
+        slot: usize,
+        key: impl FnOnce() -> Key,
+    ) -> &'static Arc<Spec> {
         self.cache.common[slot].get_or_init(|| self.specialise(op, key()))
     }
 
@@ -491,12 +496,18 @@ impl Spec {
         });
         let inputs: SmallVec<[DType; 4]> = cotangents.chain(read).collect();
         let outputs: SmallVec<[DType; 2]> = (0..needs.len()).filter(|&k| needs[k]).map(|k| self.inputs[k]).collect();
-        let passes = gradient.program.outputs.iter().zip(&outputs).map(|(&o, dtype)| match gradient.program.insts[o as usize] {
-            Inst::Input(k) if inputs[k as usize] == *dtype => Some(k),
-            _ => None,
-        });
+        let passes =
+            gradient.program.outputs.iter().zip(&outputs).map(|(&o, dtype)| match gradient.program.insts[o as usize] {
+                Inst::Input(k) if inputs[k as usize] == *dtype => Some(k),
+                _ => None,
+            });
         let passes = passes.collect();
-        let base = self.node.strip_suffix('0').or(self.node.strip_suffix('1')).or(self.node.strip_suffix('2')).unwrap_or(&self.node);
+        let base = self
+            .node
+            .strip_suffix('0')
+            .or(self.node.strip_suffix('1'))
+            .or(self.node.strip_suffix('2'))
+            .unwrap_or(&self.node);
         let grads = present.iter().filter(|p| **p).count();
         let names = (0..inputs.len()).map(|k| match k.checked_sub(grads).map(|k| reads[k]) {
             None => "grad",
