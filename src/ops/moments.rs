@@ -245,7 +245,7 @@ op! {
     /// `input * (x - mean) * scale`: the gradient of a variance. Where no degree of freedom is left (`degenerate`), infinite,
     /// and NaN at the mean.
     VAR_GRADIENT var_gradient(self, x: Tensor, mean: Tensor, scale: Float, degenerate: Bool) -> Tensor = "VarBackwardBackward0", 0,
-        E(Elementwise::numeric(|f| {
+        E(Elementwise::float_only(|f| {
             let (g, x, mean) = (f.x(0), f.x(1), f.x(2));
             if f.variant == 0 {
                 return g * f.n(0) * (x - mean);
@@ -256,7 +256,7 @@ op! {
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 1])), Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.t(&[2, 1])), Arg::Float(0.7), Arg::Bool(false)]];
     /// `input / (2 * std)`, 0 where `std` is 0: from the gradient of a deviation to that of the variance.
     STD_GRADIENT std_gradient(self, std: Tensor) -> Tensor = "StdBackwardBackward0", 0,
-        E(Elementwise::numeric(|f| {
+        E(Elementwise::float_only(|f| {
             let (g, std) = (f.x(0), f.x(1));
             let none = std.eq(std.zero());
             let safe = Sym::select(none, std.literal(1.0), std);

@@ -362,7 +362,7 @@ op! {
         E(Elementwise::numeric(|f| f.x(0).maximum(f.n(0))).vjp(|_, _, g| vec![Some(g)]).domain(&[(0.5, 1.5)]).numbers(&[0.1]));
     /// The gradient of a norm of finite order `p` other than 0, 0 where the `norm` is 0.
     NORM_GRADIENT norm_gradient(self, x: Tensor, norm: Tensor, p: Float) -> Tensor = "NormBackwardBackward0", 0,
-        E(Elementwise::numeric(|f| {
+        E(Elementwise::float_only(|f| {
             let (g, x, norm, p) = (f.x(0), f.x(1), f.x(2), f.n(0));
             let one = x.literal(1.0);
             let zero = norm.eq(norm.zero());
@@ -383,18 +383,20 @@ op! {
             2.0 => 2,
             p if p < 1.0 => 0,
             _ => 3,
-        }))),
+        }))
+        .domain(&[(-1.5, 1.5), (-1.5, 1.5), (0.5, 1.5)])
+        .numbers(&[3.0])),
         |s| [1.0, 2.0, 0.5, 1.5, 3.0].map(|p| smallvec![Arg::Tensor(s.t(&[2, 1])), Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.between(&[2, 1], 0.5, 1.5)), Arg::Float(p)]).into();
     /// How many magnitudes equal `norm`, over dimensions kept as 1; NaN equals NaN.
-    COUNT_PEAKS count_peaks(self, norm: Tensor, dims: Ints) -> Tensor = "", 0,
-        E(Elementwise::numeric(|f| {
+    COUNT_PEAKS count_peaks(self, norm: Tensor, dims: Ints = ()) -> Tensor = "", 0,
+        E(Elementwise::float_only(|f| {
             let one = f.x(0).literal(1.0);
             Sym::select(peak(f.x(0), f.x(1)), one, one.zero())
         })
         .reduce(|a, sizes| super::reduce::over_dims(a, sizes, 2)));
     /// `input * sign(x) / count` where the magnitude of `x` is `norm`, else zero.
     SHARE_PEAKS share_peaks(self, x: Tensor, norm: Tensor, count: Tensor) -> Tensor = "SharePeaksBackward0", 0,
-        E(Elementwise::numeric(|f| {
+        E(Elementwise::float_only(|f| {
             let g = f.x(0) / f.x(3);
             Sym::select(peak(f.x(1), f.x(2)), g * f.x(1).sign(), g.zero())
         }));
