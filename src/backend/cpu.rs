@@ -1,6 +1,8 @@
 //! The CPU: the block VM that runs Programs, reductions, matrix products, index kernels, random numbers.
 
 pub(crate) mod accumulate;
+pub(crate) mod arg;
+pub(crate) mod classes;
 pub(crate) mod draw;
 mod element;
 mod elementwise;
@@ -12,10 +14,15 @@ pub mod matmul;
 pub(crate) mod linalg;
 pub(crate) mod memory;
 pub(crate) mod product;
+pub(crate) mod normalise;
+pub(crate) mod rank;
 pub mod random;
 mod reduce;
+pub(crate) mod scan;
 pub(crate) mod search;
 pub(crate) mod sequence;
+mod slices;
+pub(crate) mod softmax;
 pub(crate) mod sort;
 pub(crate) mod strided;
 pub(crate) mod triangle;

@@ -1,7 +1,7 @@
 //! What the rows that address elements by index share: index tensors checked and widened, layouts over the space of the
 //! indices, and the plan of an advanced index (masks expanded, indices broadcast, the result's shape). No rows here.
 
-use super::args::{Arg, Args, Read, kinds};
+use super::args::{Args, Read, kinds};
 use super::copy;
 use crate::backend::Operand;
 use crate::backend::cpu::index::{self, Along, Combine};
@@ -10,7 +10,6 @@ use crate::error::{Error, Result, bail};
 use crate::shape::{Dims, Layout, Strides, checked_numel, expandable};
 use crate::storage::Storage;
 use crate::tensor::{Body, Tensor};
-use smallvec::smallvec;
 use std::sync::Arc;
 
 /// A fresh row-major body.
@@ -117,7 +116,9 @@ pub(super) fn apart(op: &'static str, to: &Body, from: Arc<Body>) -> Result<Arc<
         return Ok(from);
     }
     let meet = match (from.layout.extent(), to.layout.extent()) {
-        (Some((a, b)), Some((c, d))) => a * from.dtype.size() < d * to.dtype.size() && c * to.dtype.size() < b * from.dtype.size(),
+        (Some((a, b)), Some((c, d))) => {
+            a * from.dtype.size() < d * to.dtype.size() && c * to.dtype.size() < b * from.dtype.size()
+        }
         _ => false,
     };
     if !meet {
@@ -130,7 +131,12 @@ pub(super) fn apart(op: &'static str, to: &Body, from: Arc<Body>) -> Result<Arc<
 }
 
 /// Runs `f`, which adds `from` to places of `to`, in float32 for half types, so that sums are rounded once.
-pub(super) fn widened(op: &'static str, to: &Body, from: Arc<Body>, f: impl FnOnce(&Body, &Body) -> Result<()>) -> Result<()> {
+pub(super) fn widened(
+    op: &'static str,
+    to: &Body,
+    from: Arc<Body>,
+    f: impl FnOnce(&Body, &Body) -> Result<()>,
+) -> Result<()> {
     if !to.dtype.is_half() {
         return f(to, &from);
     }
@@ -169,7 +175,8 @@ impl Plan {
         if columns.len() > rank {
             bail!(index op, "too many indices for tensor of dimension {rank} (got {})", columns.len());
         }
-        let given: Vec<(usize, &Arc<Body>)> = columns.iter().enumerate().filter_map(|(d, c)| c.as_ref().map(|c| (d, c))).collect();
+        let given: Vec<(usize, &Arc<Body>)> =
+            columns.iter().enumerate().filter_map(|(d, c)| c.as_ref().map(|c| (d, c))).collect();
         let (Some(&(first, _)), Some(&(last, _))) = (given.first(), given.last()) else {
             bail!(index op, "at least one index must be provided");
         };
@@ -218,7 +225,11 @@ impl Plan {
         if !empty {
             let layouts: Vec<Layout> = given
                 .iter()
-                .map(|(_, c)| Layout { sizes: shape.clone(), strides: c.layout.broadcast_strides(&shape), offset: c.layout.offset })
+                .map(|(_, c)| Layout {
+                    sizes: shape.clone(),
+                    strides: c.layout.broadcast_strides(&shape),
+                    offset: c.layout.offset,
+                })
                 .collect();
             let parts: Vec<(Operand<'_>, Along)> =
                 given.iter().zip(&layouts).map(|(&(d, c), l)| (through(c, l), wrapped(d))).collect();
@@ -230,7 +241,8 @@ impl Plan {
 
     /// Writes what is addressed in `input` to `to`.
     pub(super) fn gather(&self, op: &'static str, to: &Body, input: &Body) -> Result<()> {
-        index::gather(&to.operand(), &through(input, &self.layout), &self.indices(), self.along).map_err(|i| self.refusal(op, i, input))
+        index::gather(&to.operand(), &through(input, &self.layout), &self.indices(), self.along)
+            .map_err(|i| self.refusal(op, i, input))
     }
 
     /// Writes `from`, broadcast, to what is addressed in `to`, or adds it.
@@ -241,7 +253,11 @@ impl Plan {
         if !expandable(&from.layout.sizes, &self.sizes) {
             bail!(runtime op, "shape mismatch: value tensor of shape {:?} cannot be broadcast to indexing result of shape {:?}", from.layout.sizes, self.sizes);
         }
-        let layout = Layout { sizes: self.sizes.clone(), strides: from.layout.broadcast_strides(&self.sizes), offset: from.layout.offset };
+        let layout = Layout {
+            sizes: self.sizes.clone(),
+            strides: from.layout.broadcast_strides(&self.sizes),
+            offset: from.layout.offset,
+        };
         let (target, source, index) = (through(to, &self.layout), through(from, &layout), self.indices());
         let run = || {
             if check_first && self.dim.is_some() {
@@ -269,7 +285,13 @@ impl Plan {
 #[cold]
 pub(super) fn out_of_bounds(op: &'static str, index: i64, dim: usize, input: &Layout) -> Error {
     let size = input.sizes.get(dim).copied().unwrap_or(1);
-    Error::index(op, format!("index {index} is out of bounds for dimension {dim} with size {size}\n{op}: the tensor has shape {:?}", input.sizes))
+    Error::index(
+        op,
+        format!(
+            "index {index} is out of bounds for dimension {dim} with size {size}\n{op}: the tensor has shape {:?}",
+            input.sizes
+        ),
+    )
 }
 
 /// One int64 column for each indexed dimension: index tensors as they are, masks as the coordinates of what is true.
@@ -333,11 +355,4 @@ pub(super) fn expanded(body: &Body, sizes: &Dims) -> Layout {
 /// A view of the same tensor expanded to `sizes`; differentiable.
 pub(super) fn expand(t: &Tensor, sizes: &[usize]) -> Result<Tensor> {
     if t.sizes()[..] == *sizes { Ok(t.clone()) } else { t.expand(ints(sizes)) }
-}
-
-/// Arguments for a call of a row with tensors alone.
-pub(super) fn only(tensors: &[&Tensor]) -> Args {
-    let mut args: Args = smallvec![];
-    args.extend(tensors.iter().map(|&t| Arg::Tensor(t.clone())));
-    args
 }

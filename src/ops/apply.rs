@@ -69,7 +69,7 @@ pub fn call_in_place(op: &'static Op, args: &Args) -> Result<Tensor> {
 /// As [`call`]; and if an operand or `out` requires a gradient.
 pub fn call_out(op: &'static Op, args: &Args, out: &Tensor) -> Result<Tensor> {
     match &op.rule {
-        Rule::Elementwise(rule) => formula::into_out(op, rule, args, out)?,
+        Rule::Elementwise(rule) if rule.reduce.is_none() => formula::into_out(op, rule, args, out)?,
         _ => {
             let tensors: Vec<Tensor> = args.iter().filter_map(|a| if let Arg::Tensor(t) = a { Some(t.clone()) } else { None }).collect();
             inplace::check_out(op.rust, out, &tensors)?;

@@ -2,8 +2,7 @@
 
 use super::op::Op;
 use super::{
-    activation, combine, comparison, contract, copy, create, einsum, elementwise, embedding, index, index_view, linalg, matmul,
-    movement, random, rearrange, reduce, scatter, search, slicing, sort, special, strided, transcendental,
+    activation, arg, classes, combine, comparison, contract, copy, create, einsum, elementwise, embedding, index, index_view, linalg, loss, matmul, moments, movement, norm, random, rearrange, reduce, scan, scatter, scatter_reduce, search, slicing, softmax, sort, special, strided, transcendental, vector_norm,
 };
 
 /// The rows of each family.
@@ -14,6 +13,14 @@ pub static FAMILIES: &[&[&Op]] = &[
     comparison::ROWS,
     activation::ROWS,
     reduce::ROWS,
+    arg::ROWS,
+    moments::ROWS,
+    vector_norm::ROWS,
+    scan::ROWS,
+    softmax::ROWS,
+    loss::ROWS,
+    classes::ROWS,
+    norm::ROWS,
     movement::ROWS,
     slicing::ROWS,
     combine::ROWS,
@@ -29,6 +36,7 @@ pub static FAMILIES: &[&[&Op]] = &[
     index::ROWS,
     index_view::ROWS,
     scatter::ROWS,
+    scatter_reduce::ROWS,
     sort::ROWS,
     search::ROWS,
     embedding::ROWS,

@@ -21,7 +21,13 @@ const OP: &str = "embedding";
 /// The indices of a lookup as int64.
 fn lookup_indices(t: &Tensor) -> Result<Arc<Body>> {
     int64(OP, t, |d| {
-        Error::runtime(OP, format!("Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got torch.{}Tensor instead (while checking arguments for embedding)", d.legacy()))
+        Error::runtime(
+            OP,
+            format!(
+                "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got torch.{}Tensor instead (while checking arguments for embedding)",
+                d.legacy()
+            ),
+        )
     })
 }
 
@@ -43,7 +49,8 @@ fn embedding_forward(a: &Args) -> Result<Outputs> {
     let by = Layout { sizes: sizes.clone(), strides: by, offset: index.layout.offset };
     let out = fresh(OP, &sizes, weight.dtype)?;
     let along = Along { stride: weight.layout.strides[0], size: rows, wrap: false };
-    index::gather(&out.operand(), &through(&weight, &from), &through(&index, &by), along).map_err(|i| out_of_range(i, rows))?;
+    index::gather(&out.operand(), &through(&weight, &from), &through(&index, &by), along)
+        .map_err(|i| out_of_range(i, rows))?;
     Ok(smallvec![Tensor::from_body(out)])
 }
 
@@ -107,7 +114,8 @@ fn shorten(weight: &Tensor, index: &Tensor, limit: f64, norm: f64) -> Result<()>
         bail!(runtime OP, "'weight' must be 2-D");
     }
     super::inplace::check(OP, weight, false)?;
-    search::renorm_rows(&body.operand(), &index.operand(), limit, norm).map_err(|i| out_of_range(i, body.layout.sizes[0]))?;
+    search::renorm_rows(&body.operand(), &index.operand(), limit, norm)
+        .map_err(|i| out_of_range(i, body.layout.sizes[0]))?;
     body.bump_version();
     Ok(())
 }
@@ -195,7 +203,9 @@ fn bags(input: &Tensor, offsets: Option<&Tensor>, include_last: bool) -> Result<
     let n = input.numel();
     match (&sizes[..], offsets) {
         ([rows, columns], None) => Ok(((0..n).map(|i| (i / columns.max(&1)) as i64).collect(), *rows)),
-        ([_, _], Some(_)) => bail!(value op, "if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length sequences. However, found offsets of type <class 'torch.Tensor'>"),
+        ([_, _], Some(_)) => {
+            bail!(value op, "if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length sequences. However, found offsets of type <class 'torch.Tensor'>")
+        }
         ([_], None) => bail!(value op, "offsets has to be a 1D Tensor but got None"),
         ([_], Some(o)) => {
             if o.rank() != 1 {
@@ -285,7 +295,11 @@ fn largest(empty: &Tensor, found: &Tensor, bag: &Tensor, weight: &Tensor, index:
         }
     }
     let filled: Vec<i64> = (0..count).filter(|&b| bag.contains(&(b as i64))).map(|b| b as i64).collect();
-    let origin: Vec<i64> = filled.iter().flat_map(|&b| (0..width).map(move |j| b as usize * width + j)).filter_map(|k| best[k].map(|(_, r)| r)).collect();
+    let origin: Vec<i64> = filled
+        .iter()
+        .flat_map(|&b| (0..width).map(move |j| b as usize * width + j))
+        .filter_map(|k| best[k].map(|(_, r)| r))
+        .collect();
     let sizes: Dims = [filled.len(), width][..].into();
     let part = weight.gather(0, Tensor::from_slice(&origin, &sizes)?)?;
     Ok(smallvec![empty.index_copy(0, Tensor::from_slice(&filled, &[filled.len()])?, part)?])

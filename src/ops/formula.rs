@@ -10,4 +10,4 @@ mod spec;
 pub(crate) use fast::{binary, binary_number};
 pub(crate) use run::{forward, in_place, into_out};
 pub use spec::Accept;
-pub use spec::{Derivative, Elementwise, F, Promote};
+pub use spec::{Derivative, Elementwise, F, Promote, Reduced};

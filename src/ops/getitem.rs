@@ -8,7 +8,10 @@ use super::args::{Arg, Args};
 use super::op::{Op, Rule};
 use super::view::{self, View};
 use super::{copy, inplace};
-use super::{index::INDEX, index::INDEX_PUT, index_view::ALIAS, index_view::SLICE, index_view::sliced, slicing::SELECT};
+use super::{
+    index::INDEX, index::INDEX_PUT, index_view::ALIAS, index_view::SLICE, index_view::sliced, movement::UNSQUEEZE,
+    slicing::SELECT,
+};
 use crate::autograd::mode;
 use crate::dtype::{Category, DType};
 use crate::error::{Result, bail};
@@ -129,23 +132,14 @@ impl<'a> Cursor<'a> {
 
     /// Puts a dimension of size 1 before dimension `dim`.
     fn unsqueeze(&mut self, dim: usize) -> Result<()> {
-        if self.records {
-            let from = self.view.as_ref().unwrap_or(self.input);
-            let mut sizes = self.layout.sizes.clone();
-            sizes.insert(dim, 1);
-            let view = from.view(ints(&sizes))?;
-            self.layout = view.body().layout.clone();
-            self.view = Some(view);
-            return Ok(());
-        }
         let step = match self.layout.sizes.get(dim) {
             Some(&size) => self.layout.strides[dim].wrapping_mul(size as isize),
             None => 1,
         };
-        self.layout.sizes.insert(dim, 1);
-        self.layout.strides.insert(dim, step);
-        self.pending = true;
-        Ok(())
+        let mut layout = self.layout.clone();
+        layout.sizes.insert(dim, 1);
+        layout.strides.insert(dim, step);
+        self.step(&UNSQUEEZE, layout, |t| smallvec![Arg::Tensor(t.clone()), Arg::Int(dim as i64)])
     }
 
     /// The view, or nothing if no part asked for one.
@@ -309,7 +303,10 @@ pub fn setitem<'a>(t: &Tensor, items: &[IndexItem], value: impl Into<IndexValue<
         IndexValue::Number(s) => super::full(&[], checked(s, target.dtype())?, target.dtype())?,
         IndexValue::Tensor(v) => without_leading_ones(v)?,
     };
-    apply::call_in_place(&INDEX_PUT, &smallvec![Arg::Tensor(target), Arg::OptTensors(indices), Arg::Tensor(value), Arg::Bool(false)])?;
+    apply::call_in_place(
+        &INDEX_PUT,
+        &smallvec![Arg::Tensor(target), Arg::OptTensors(indices), Arg::Tensor(value), Arg::Bool(false)],
+    )?;
     Ok(())
 }
 

@@ -3,14 +3,14 @@
 //! `getitem.rs`.
 
 use super::address::{
-    Plan, addressed, apart, at_least_1d, converted, everywhere, expand, expanded, filled_up, fresh, int64, ints, is_in_place,
-    long_only, mask_list, out_of_bounds, through, vector, widened,
+    Plan, addressed, apart, at_least_1d, converted, everywhere, expand, expanded, filled_up, fresh, int64, ints,
+    is_in_place, long_only, mask_list, out_of_bounds, through, vector, widened,
 };
 use super::apply;
 use super::args::{Arg, Args, Read};
 use super::op::Rule::{Composite as C, Structured as S, Update as U};
 use super::op::{FUNCTION, INPLACE, METHOD, OUT, Outputs, op};
-use super::structured::{Save, Structured};
+use super::structured::{Context, Save, Structured};
 use super::update::Update;
 use crate::backend::cpu::index::{self, Along, Combine};
 use crate::dtype::DType;
@@ -39,14 +39,22 @@ fn index_select_forward(a: &Args) -> Result<Outputs> {
     let out = fresh(op, if scalar { &[] } else { &sizes }, body.dtype)?;
     let (from, along) = addressed(&body.layout, dim, &sizes, false);
     let to = at_least_1d(&out.layout);
-    index::gather(&through(&out, &to), &through(&body, &from), &through(&index, &vector(&index.layout, dim, &sizes)), along)
-        .map_err(|i| {
-            if dim == 0 {
-                Error::index(op, format!("index out of range in self\nindex_select: index {i}, dimension 0 has size {}", along.size))
-            } else {
-                Error::runtime(op, format!("INDICES element is out of DATA bounds, id={i} axis_dim={}", along.size))
-            }
-        })?;
+    index::gather(
+        &through(&out, &to),
+        &through(&body, &from),
+        &through(&index, &vector(&index.layout, dim, &sizes)),
+        along,
+    )
+    .map_err(|i| {
+        if dim == 0 {
+            Error::index(
+                op,
+                format!("index out of range in self\nindex_select: index {i}, dimension 0 has size {}", along.size),
+            )
+        } else {
+            Error::runtime(op, format!("INDICES element is out of DATA bounds, id={i} axis_dim={}", along.size))
+        }
+    })?;
     Ok(smallvec![Tensor::from_body(out)])
 }
 
@@ -58,7 +66,9 @@ fn index_add_write(to: &Body, a: &Args) -> Result<()> {
     if index_sizes.len() > 1 {
         bail!(index op, "index_add_(): Index is supposed to be a vector, but got dim: {} with type: {} and size: {index_sizes:?}", index_sizes.len(), index.dtype().legacy());
     }
-    let index = int64(op, index, |d| Error::runtime(op, format!("index_add_(): Expected dtype int32/int64 for index but got: {}", d.legacy())))?;
+    let index = int64(op, index, |d| {
+        Error::runtime(op, format!("index_add_(): Expected dtype int32/int64 for index but got: {}", d.legacy()))
+    })?;
     if from.dtype != to.dtype {
         bail!(runtime op, "index_add_(): self ({}) and source ({}) must have the same scalar type", to.dtype.legacy(), from.dtype.legacy());
     }
@@ -91,7 +101,10 @@ fn index_add_write(to: &Body, a: &Args) -> Result<()> {
             index::scatter_with(Combine::Add, &through(to, &target), &through(from, &source), &index, along)
         };
         run().map_err(|i| match to.layout.rank() {
-            0 | 1 => Error::index(op, format!("index out of range in self\nindex_add: index {i}, dimension 0 has size {}", along.size)),
+            0 | 1 => Error::index(
+                op,
+                format!("index out of range in self\nindex_add: index {i}, dimension 0 has size {}", along.size),
+            ),
             _ => Error::runtime(op, format!("index {i} is out of bounds for dimension {dim} with size {}", along.size)),
         })
     })
@@ -125,11 +138,14 @@ fn index_copy_write(to: &Body, a: &Args) -> Result<()> {
     if !have.is_empty() && !want.is_empty() && have.len() != want.len() {
         bail!(index op, "index_copy_(): When source and destination are not scalars, their dimensionality must match. Source dimensionality ({}), destination dimensionality ({})", have.len(), want.len());
     }
-    let index = long_only(index, |d| Error::runtime(op, format!("index_copy_(): Expected a long tensor for index, but got {}", d.legacy())))?;
+    let index = long_only(index, |d| {
+        Error::runtime(op, format!("index_copy_(): Expected a long tensor for index, but got {}", d.legacy()))
+    })?;
     if from.dtype != to.dtype {
         bail!(runtime op, "index_copy_(): self and source expected to have the same dtype, but got (self) {} and (source) {}", to.dtype.legacy(), from.dtype.legacy());
     }
-    let slice = |sizes: &Dims| -> Dims { sizes.iter().enumerate().filter(|&(d, _)| d != dim).map(|(_, &s)| s).collect() };
+    let slice =
+        |sizes: &Dims| -> Dims { sizes.iter().enumerate().filter(|&(d, _)| d != dim).map(|(_, &s)| s).collect() };
     if slice(have) != slice(want) {
         let shown = |s: Dims| s.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
         bail!(runtime op, "index_copy_(): Source/destination tensor must have same slice shapes. Destination slice shape: {} at dimension {dim} and source slice shape: {} at dimension 0.", shown(slice(want)), shown(slice(have)));
@@ -141,7 +157,13 @@ fn index_copy_write(to: &Body, a: &Args) -> Result<()> {
     let (from, index) = (apart(op, to, from)?, apart(op, to, index)?);
     let source = at_least_1d(&from.layout);
     scatter_slices(to, dim, &through(&from, &source), &index, false, is_in_place(to, a)?).map_err(|i| {
-        Error::index(op, format!("index_copy_(): index {i} is out of bounds for dimension {dim} with size {}", want.get(dim).unwrap_or(&1)))
+        Error::index(
+            op,
+            format!(
+                "index_copy_(): index {i} is out of bounds for dimension {dim} with size {}",
+                want.get(dim).unwrap_or(&1)
+            ),
+        )
     })
 }
 
@@ -177,7 +199,8 @@ fn index_fill_write(to: &Body, a: &Args) -> Result<()> {
     if index.rank() > 1 {
         bail!(runtime op, "Index has to be a vector/scalar");
     }
-    let index = apart(op, to, long_only(index, |_| Error::index(op, "index_fill_(): Expected dtype int64 for index."))?)?;
+    let index =
+        apart(op, to, long_only(index, |_| Error::index(op, "index_fill_(): Expected dtype int64 for index."))?)?;
     let mut sizes = at_least_1d(&to.layout).sizes;
     sizes[dim] = index.layout.numel();
     let source = everywhere(&value.layout, &sizes);
@@ -211,7 +234,9 @@ fn index_put_write(to: &Body, a: &Args) -> Result<()> {
         own.push(index.as_ref().map(|t| apart(op, to, t.body()).map(Tensor::from_shared)).transpose()?);
     }
     if accumulate {
-        return widened(op, to, values, |to, from| Plan::new(op, &to.layout, &own)?.scatter(op, to, from, true, check_first));
+        return widened(op, to, values, |to, from| {
+            Plan::new(op, &to.layout, &own)?.scatter(op, to, from, true, check_first)
+        });
     }
     Plan::new(op, &to.layout, &own)?.scatter(op, to, &values, false, check_first)
 }
@@ -219,14 +244,17 @@ fn index_put_write(to: &Body, a: &Args) -> Result<()> {
 fn take_forward(a: &Args) -> Result<Outputs> {
     let op = "take";
     let body = a.tensor(0)?.body();
-    let index = long_only(a.tensor(1)?, |d| Error::runtime(op, format!("take(): Expected a long tensor for index, but got {}", d.legacy())))?;
+    let index = long_only(a.tensor(1)?, |d| {
+        Error::runtime(op, format!("take(): Expected a long tensor for index, but got {}", d.legacy()))
+    })?;
     if body.layout.numel() == 0 && index.layout.numel() > 0 {
         bail!(index op, "take(): tried to take from an empty tensor");
     }
     let out = fresh(op, &index.layout.sizes, body.dtype)?;
     let places = flat_places(op, &body.layout, &index)?;
     let from = everywhere(&body.layout, &out.layout.sizes);
-    index::gather(&out.operand(), &through(&body, &from), &places.operand(), Along::RESOLVED).map_err(|i| flat_refusal(op, i, &body.layout))?;
+    index::gather(&out.operand(), &through(&body, &from), &places.operand(), Along::RESOLVED)
+        .map_err(|i| flat_refusal(op, i, &body.layout))?;
     Ok(smallvec![Tensor::from_body(out)])
 }
 
@@ -245,7 +273,9 @@ fn flat_refusal(op: &'static str, index: i64, layout: &Layout) -> Error {
 fn put_write(to: &Body, a: &Args) -> Result<()> {
     let op = "put";
     let (index, from) = (a.tensor(1)?, a.tensor(2)?.body());
-    let index = long_only(index, |d| Error::runtime(op, format!("put_(): Expected a long tensor for index, but got {}", d.legacy())))?;
+    let index = long_only(index, |d| {
+        Error::runtime(op, format!("put_(): Expected a long tensor for index, but got {}", d.legacy()))
+    })?;
     if from.dtype != to.dtype {
         bail!(runtime op, "put_(): self and source expected to have the same dtype, but got self.dtype = {} and source.dtype = {}", to.dtype.legacy(), from.dtype.legacy());
     }
@@ -320,6 +350,13 @@ fn without_masked(grad: &Tensor, mask: &Tensor) -> Result<Tensor> {
     grad.index_put(mask_list(&expand(mask, &grad.sizes())?), zero, false)
 }
 
+/// The slices that a filling has written, each once and counted from the start.
+fn distinct(c: &Context<'_>) -> Result<Tensor> {
+    let dim = wrap_dim("index_fill", c.int(1)?, c.sizes(0).len())?;
+    let n = c.sizes(0).get(dim).copied().unwrap_or(1);
+    super::zeros(&[n], DType::Bool)?.index_fill(0, c.index(2)?, Scalar::Bool(true))?.argwhere()?.reshape([-1i64])
+}
+
 op! {
     /// Slices of a dimension, in the order of a vector of indices.
     ///
@@ -370,6 +407,21 @@ op! {
             saves: &[Save::Index(2)],
         }),
         |s| vec![smallvec![Arg::Tensor(s.t(&[3, 4])), Arg::Int(-1), Arg::Tensor(indices(&[3, 0])), Arg::Tensor(s.t(&[3, 2]))]];
+    /// [`index_fill`](Tensor::index_fill) with a 0-d tensor, to which gradients flow.
+    ///
+    /// # Errors
+    /// As `index_fill`; `RuntimeError` for a value with dimensions.
+    INDEX_FILL_TENSOR index_fill_tensor as "index_fill" (self, dim: Int, index: Index, value: Tensor) -> Tensor = "IndexFillBackward1", METHOD | FUNCTION | INPLACE | OUT,
+        U(Update {
+            write: index_fill_write,
+            backward: |c| {
+                let kept = c.when(0, |g| g.index_fill(c.int(1)?, c.index(2)?, Scalar::Int(0)))?;
+                let value = c.when(1, |g| super::to_dtype(&g.index_select(c.int(1)?, distinct(c)?)?.sum((), false)?, c.dtype(1)))?;
+                Ok(smallvec![kept, value])
+            },
+            saves: &[Save::Index(2)],
+        }),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[3, 4])), Arg::Int(1), Arg::Tensor(indices(&[1, -1, 1])), Arg::Tensor(s.t(&[]))]];
     /// Fills the slices of a dimension that a vector of indices names with a number.
     ///
     /// # Errors
@@ -381,21 +433,6 @@ op! {
             saves: &[Save::Index(2)],
         }),
         |s| vec![smallvec![Arg::Tensor(s.t(&[3, 4])), Arg::Int(1), Arg::Tensor(indices(&[1, 3])), Arg::Number(Scalar::Float(2.0))]];
-    /// [`index_fill`](Tensor::index_fill) with a 0-d tensor, to which gradients flow.
-    ///
-    /// # Errors
-    /// As `index_fill`; `RuntimeError` for a value with dimensions.
-    INDEX_FILL_TENSOR index_fill_tensor as "index_fill" (self, dim: Int, index: Index, value: Tensor) -> Tensor = "IndexFillBackward1", METHOD | FUNCTION | INPLACE | OUT,
-        U(Update {
-            write: index_fill_write,
-            backward: |c| {
-                let kept = c.when(0, |g| g.index_fill(c.int(1)?, c.index(2)?, Scalar::Int(0)))?;
-                let value = c.when(1, |g| super::to_dtype(&g.index_select(c.int(1)?, c.index(2)?)?.sum((), false)?, c.dtype(1)))?;
-                Ok(smallvec![kept, value])
-            },
-            saves: &[Save::Index(2)],
-        }),
-        |s| vec![smallvec![Arg::Tensor(s.t(&[3, 4])), Arg::Int(1), Arg::Tensor(indices(&[1, 3])), Arg::Tensor(s.t(&[]))]];
     /// The elements that a list of index tensors addresses, one for each dimension, absent ones taking all of it: what
     /// `x[i, :, j]` reads. Index tensors broadcast; their dimensions come first unless all stand side by side; masks stand
     /// for the coordinates of what is true in them.

@@ -51,7 +51,8 @@ pub(crate) fn check_history(op: &'static str, target: &Tensor, records: bool) ->
                 bail!(runtime op, "Output {nr} of {name} is a view and is being modified inplace. This view is the output of a function that returns multiple views. Such functions do not allow the output views to be modified inplace. You should replace the inplace operation by an out-of-place one.")
             }
         }
-        if view.base.requires_grad() && view.base.is_leaf() {
+        // Also where the base wants no gradient and only the view was made to.
+        if target.requires_grad() && view.base.is_leaf() {
             bail!(runtime op, "a view of a leaf Variable that requires grad is being used in an in-place operation.");
         }
     }

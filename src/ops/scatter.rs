@@ -1,6 +1,9 @@
 //! Rows that gather and scatter along a dimension: `out[i][j] = input[index[i][j]][j]` and its transposes.
 
-use super::address::{addressed, apart, at_least_1d, converted, corner, everywhere, filled_up, fresh, int64, is_in_place, through, widened};
+use super::address::{
+    addressed, apart, at_least_1d, converted, corner, everywhere, filled_up, fresh, int64, is_in_place, through,
+    widened,
+};
 use super::apply;
 use super::args::{Arg, Args, Read};
 use super::index::indices;
@@ -22,7 +25,13 @@ use std::sync::Arc;
 #[cold]
 fn refusal(op: &'static str, index: i64, dim: usize, layout: &Layout) -> Error {
     let size = layout.sizes.get(dim).copied().unwrap_or(1);
-    Error::runtime(op, format!("index {index} is out of bounds for dimension {dim} with size {size}\n{op}: the tensor has shape {:?}", layout.sizes))
+    Error::runtime(
+        op,
+        format!(
+            "index {index} is out of bounds for dimension {dim} with size {size}\n{op}: the tensor has shape {:?}",
+            layout.sizes
+        ),
+    )
 }
 
 /// Whether `inner` is no larger than `outer` in all dimensions but one.
@@ -34,9 +43,10 @@ fn gather_forward(a: &Args) -> Result<Outputs> {
     let op = "gather";
     let (body, index) = (a.tensor(0)?.body(), a.tensor(2)?);
     let dim = wrap_dim(op, a.int(1)?, body.layout.rank())?;
-    let index = int64(op, index, |_| Error::runtime(op, "gather(): Expected dtype int32/int64 for index"))?;
-    let out = fresh(op, &index.layout.sizes, body.dtype)?;
-    if index.layout.numel() > 0 {
+    let out = fresh(op, &index.sizes(), body.dtype)?;
+    // An empty index may be of any dtype.
+    if index.numel() > 0 {
+        let index = int64(op, index, |_| Error::runtime(op, "gather(): Expected dtype int32/int64 for index"))?;
         let (over, from) = (at_least_1d(&index.layout), at_least_1d(&body.layout));
         if over.rank() != from.rank() {
             bail!(runtime op, "Index tensor must have the same number of dimensions as input tensor");
@@ -53,18 +63,25 @@ fn gather_forward(a: &Args) -> Result<Outputs> {
 }
 
 /// The checked operands of a scatter.
-struct Scatter {
-    dim: usize,
-    index: Arc<Body>,
-    /// What is scattered, over the index space.
-    from: Arc<Body>,
-    from_layout: Layout,
+pub(super) struct Scatter {
+    pub dim: usize,
+    pub index: Arc<Body>,
+    /// What is scattered.
+    pub from: Arc<Body>,
+    /// Where it lies, over the index space.
+    pub from_layout: Layout,
 }
 
 /// Checks the arguments `(self, dim, index, source)`; `None` if there is nothing to scatter.
-fn prepare(op: &'static str, to: &Body, a: &Args) -> Result<Option<Scatter>> {
+pub(super) fn prepare(op: &'static str, to: &Body, a: &Args) -> Result<Option<Scatter>> {
     let dim = wrap_dim(op, a.int(1)?, to.layout.rank())?;
-    let index = int64(op, a.tensor(2)?, |_| Error::runtime(op, "scatter(): Expected dtype int32/int64 for index"))?;
+    let index = a.tensor(2)?;
+    // An empty index may be of any dtype.
+    let index = if index.numel() == 0 {
+        index.body()
+    } else {
+        int64(op, index, |_| Error::runtime(op, "scatter(): Expected dtype int32/int64 for index"))?
+    };
     let (over, target) = (at_least_1d(&index.layout), at_least_1d(&to.layout));
     let source = match a.arg(3) {
         Arg::Tensor(t) => t.body(),
@@ -86,16 +103,21 @@ fn prepare(op: &'static str, to: &Body, a: &Args) -> Result<Option<Scatter>> {
     }
     let in_source = !is_tensor || fits(&over.sizes, &from.sizes, None);
     if !fits(&over.sizes, &target.sizes, Some(dim)) || !in_source {
-        let and = if is_tensor { format!(" and to be no larger size than src {:?}", source.layout.sizes) } else { String::new() };
+        let and = if is_tensor {
+            format!(" and to be no larger size than src {:?}", source.layout.sizes)
+        } else {
+            String::new()
+        };
         bail!(runtime op, "Expected index {:?} to be no larger than self {:?} apart from dimension {dim}{and}", index.layout.sizes, to.layout.sizes);
     }
     let (index, source) = (apart(op, to, index)?, apart(op, to, source)?);
-    let from_layout = if is_tensor { corner(&source.layout, &over.sizes) } else { everywhere(&source.layout, &over.sizes) };
+    let from_layout =
+        if is_tensor { corner(&source.layout, &over.sizes) } else { everywhere(&source.layout, &over.sizes) };
     Ok(Some(Scatter { dim, index, from: source, from_layout }))
 }
 
 /// Scatters, replacing (`how` is `None`) or combining.
-fn run(op: &'static str, to: &Body, s: &Scatter, how: Option<Combine>, check_first: bool) -> Result<()> {
+pub(super) fn run(op: &'static str, to: &Body, s: &Scatter, how: Option<Combine>, check_first: bool) -> Result<()> {
     let over = at_least_1d(&s.index.layout);
     let (target, along) = addressed(&to.layout, s.dim, &over.sizes, false);
     let (target, source, index) = (through(to, &target), through(&s.from, &s.from_layout), through(&s.index, &over));
@@ -112,7 +134,7 @@ fn run(op: &'static str, to: &Body, s: &Scatter, how: Option<Combine>, check_fir
 }
 
 /// Scatters combining, in float32 for half types.
-fn combine(op: &'static str, to: &Body, s: Scatter, how: Combine, check_first: bool) -> Result<()> {
+pub(super) fn combine(op: &'static str, to: &Body, s: Scatter, how: Combine, check_first: bool) -> Result<()> {
     let Scatter { dim, index, from, from_layout } = s;
     // Only the corner that is scattered, so that widening it costs no more than need be.
     let part = Arc::new(from.with_layout(from_layout));
@@ -153,7 +175,7 @@ fn scatter_add_write(to: &Body, a: &Args) -> Result<()> {
 }
 
 /// The gradient of what was scattered.
-fn source_grad(c: &Context<'_>, g: &Tensor) -> Result<Tensor> {
+pub(super) fn source_grad(c: &Context<'_>, g: &Tensor) -> Result<Tensor> {
     filled_up(&g.gather(c.int(1)?, c.index(2)?)?, c.sizes(1))
 }
 

@@ -26,7 +26,9 @@ fn nonzero_forward(a: &Args) -> Result<Outputs> {
     if as_tuple {
         let column = |k: usize| Layout { offset: k * n, ..columns.layout.clone() };
         // Each with memory of its own, as PyTorch's are no views of one another.
-        return (0..rank).map(|k| Ok(Tensor::from_shared(super::contiguous("nonzero", &columns.with_layout(column(k)))?))).collect();
+        return (0..rank)
+            .map(|k| Ok(Tensor::from_shared(super::contiguous("nonzero", &columns.with_layout(column(k)))?)))
+            .collect();
     }
     let layout = Layout { sizes: [n, rank][..].into(), strides: Strides::from_slice(&[1, n as isize]), offset: 0 };
     Ok(smallvec![Tensor::from_body(columns.with_layout(layout))])
@@ -56,13 +58,22 @@ fn unique_flat(op: &'static str, a: &Args, neighbours_only: bool, inverse: bool,
     let body = dense(op, t, t.dtype())?;
     let n = body.layout.numel();
     let g = sort::groups(&body.operand(), n, 1, neighbours_only);
-    let flat = Tensor::from_body(body.with_layout(Layout { offset: body.layout.offset, ..Layout::contiguous(Dims::filled(n, 1)) }));
+    let flat = Tensor::from_body(
+        body.with_layout(Layout { offset: body.layout.offset, ..Layout::contiguous(Dims::filled(n, 1)) }),
+    );
     let values = flat.index_select(0, Tensor::from_slice(&g.first, &[g.first.len()])?)?;
     grouped(values, g, &t.sizes(), inverse, counts)
 }
 
 /// Distinct slices along a dimension.
-fn unique_slices(op: &'static str, a: &Args, dim: i64, neighbours_only: bool, inverse: bool, counts: bool) -> Result<Outputs> {
+fn unique_slices(
+    op: &'static str,
+    a: &Args,
+    dim: i64,
+    neighbours_only: bool,
+    inverse: bool,
+    counts: bool,
+) -> Result<Outputs> {
     let t = a.tensor(0)?;
     let sizes = t.sizes();
     if sizes.is_empty() {
@@ -71,7 +82,9 @@ fn unique_slices(op: &'static str, a: &Args, dim: i64, neighbours_only: bool, in
     let dim = wrap_dim(op, dim, sizes.len())?;
     match (sizes.iter().filter(|&&s| s == 0).count(), sizes[dim]) {
         (0, _) | (1, 0) => {}
-        (1, _) => bail!(runtime op, "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied"),
+        (1, _) => {
+            bail!(runtime op, "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
+        }
         _ => bail!(runtime op, "Number of zero sized dimensions is more than one, so unique cannot be applied "),
     }
     let mut front: Vec<usize> = (0..sizes.len()).filter(|&d| d != dim).collect();
@@ -113,7 +126,14 @@ fn dense_operand(op: &'static str, arg: &Arg, dtype: DType) -> Result<Arc<Body>>
 }
 
 /// Places of `values` in sorted sequences.
-fn places(op: &'static str, values: &Arg, sequences: &Tensor, sorter: Option<&Tensor>, right: bool, int32: bool) -> Result<Outputs> {
+fn places(
+    op: &'static str,
+    values: &Arg,
+    sequences: &Tensor,
+    sorter: Option<&Tensor>,
+    right: bool,
+    int32: bool,
+) -> Result<Outputs> {
     let dtype = common([values, &Arg::Tensor(sequences.clone())]);
     if dtype == DType::Bool {
         bail!(not_implemented op, "\"searchsorted_out_cpu\" not implemented for 'Bool'");
@@ -197,8 +217,12 @@ fn bincount(a: &Args) -> Result<Outputs> {
     let out = super::zeros(&[(high as usize).saturating_add(1).max(least as usize)], dtype)?;
     let weights = weights.map(|w| dense(op, w, dtype)).transpose()?;
     let weights = weights.as_ref().map(|w| w.operand());
-    search::bincount(&out.body().operand(), &values.operand(), weights.as_ref())
-        .map_err(|v| Error::runtime(op, format!("bincount only supports 1-d non-negative integral inputs.\nbincount: {v} appeared while counting")))?;
+    search::bincount(&out.body().operand(), &values.operand(), weights.as_ref()).map_err(|v| {
+        Error::runtime(
+            op,
+            format!("bincount only supports 1-d non-negative integral inputs.\nbincount: {v} appeared while counting"),
+        )
+    })?;
     Ok(smallvec![out])
 }
 

@@ -276,29 +276,6 @@ op! {
             saves: &[],
         }),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Int(-1), Arg::Int(0), Arg::Int(-1)]];
-    /// The sum of a matrix's diagonal.
-    ///
-    /// # Errors
-    /// `RuntimeError` for other ranks, `NotImplementedError` for bools.
-    TRACE trace(self) -> Tensor = "TraceBackward0", METHOD | FUNCTION,
-        S(Structured {
-            forward: |a| {
-                let t = a.tensor(0)?;
-                if t.rank() != 2 {
-                    bail!(runtime "trace", "trace: expected a matrix, but got tensor with dim {}", t.rank());
-                }
-                if t.dtype() == DType::Bool {
-                    bail!(not_implemented "trace", "\"trace\" not implemented for 'Bool'");
-                }
-                Ok(smallvec![t.diagonal(0, 0, 1)?.sum((), false)?])
-            },
-            backward: Some(|c| Ok(smallvec![c.when(0, |g| {
-                let n = c.sizes(0)[0].min(c.sizes(0)[1]);
-                g.expand([n])?.diagonal_backward(c.sizes(0), 0, 0, 1)
-            })?])),
-            saves: &[],
-        }),
-        |s| vec![s.tensors(&[&[2, 3]])];
     /// A copy of the tensor with `src` in place of `select(dim, index)`.
     ///
     /// # Errors

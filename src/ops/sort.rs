@@ -15,7 +15,14 @@ use crate::tensor::Tensor;
 use smallvec::smallvec;
 
 /// Elements in order along a dimension, with their positions; `len` of them, or one and no dimension if `len` is `None`.
-fn ordered(op: &'static str, t: &Tensor, dim: usize, descending: bool, pick: Pick, len: Option<usize>) -> Result<(Tensor, Tensor)> {
+fn ordered(
+    op: &'static str,
+    t: &Tensor,
+    dim: usize,
+    descending: bool,
+    pick: Pick,
+    len: Option<usize>,
+) -> Result<(Tensor, Tensor)> {
     let body = t.body();
     let from = at_least_1d(&body.layout);
     let mut sizes = from.sizes.clone();
@@ -32,7 +39,8 @@ fn ordered(op: &'static str, t: &Tensor, dim: usize, descending: bool, pick: Pic
         }
         _ => {}
     }
-    let seen = |b: crate::tensor::Body| Tensor::from_body(b.with_layout(crate::shape::Layout::contiguous(shown.clone())));
+    let seen =
+        |b: crate::tensor::Body| Tensor::from_body(b.with_layout(crate::shape::Layout::contiguous(shown.clone())));
     Ok((seen(values), seen(indices)))
 }
 

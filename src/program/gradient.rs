@@ -105,6 +105,20 @@ impl Program {
         inputs
     }
 
+    /// The program with its first `n` inputs, of one type, multiplied by one scalar more than it had.
+    pub fn scaled(&self, n: usize) -> Program {
+        let mut scalars = self.scalars.clone();
+        scalars.extend(self.inputs.first());
+        trace(&self.inputs, &scalars, |x, s| {
+            let mut x = x.to_vec();
+            if let Some(&factor) = s.last() {
+                x.iter_mut().take(n).for_each(|x| *x = *x * factor);
+            }
+            let regs = self.inline(&x, s, &HashMap::new());
+            self.outputs.iter().map(|&o| regs[o as usize]).collect()
+        })
+    }
+
     /// Drops the forward values that the program does not read; the first `cotangents` inputs stay.
     fn prune(mut self, cotangents: usize, forward_inputs: usize, depends: Vec<bool>) -> Gradient {
         let read = self.inputs_read();

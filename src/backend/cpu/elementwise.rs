@@ -534,4 +534,14 @@ mod tests {
         // SAFETY: two doubles were written.
         assert_eq!(unsafe { std::slice::from_raw_parts(out.ptr().cast::<f64>(), 2) }, [3.0, 5.0]);
     }
+
+    #[test]
+    fn a_constant_first_used_late_keeps_its_value() {
+        // The register of the square is free when the literal comes, but is written again in every block.
+        let e = Executable::new(trace(&[F32], &[F32], |x, _| vec![(x[0] * x[0] + x[0]) * 2.0]));
+        let (s, out) = (tensor(&[3.0, -4.0]), tensor(&[0.0; 2]));
+        let layout = || Layout::contiguous([2][..].into());
+        run(&e, &[2], &[(&s, layout())], &[(&out, layout())]);
+        assert_eq!(values(&out, 2), [24.0, 24.0]);
+    }
 }

@@ -77,10 +77,22 @@ number! {
 macro_rules! with_width {
     ($dtype:expr, $T:ident => $body:expr) => {
         match $dtype.size() {
-            1 => { type $T = u8; $body }
-            2 => { type $T = u16; $body }
-            4 => { type $T = u32; $body }
-            _ => { type $T = u64; $body }
+            1 => {
+                type $T = u8;
+                $body
+            }
+            2 => {
+                type $T = u16;
+                $body
+            }
+            4 => {
+                type $T = u32;
+                $body
+            }
+            _ => {
+                type $T = u64;
+                $body
+            }
         }
     };
 }
@@ -164,7 +176,13 @@ pub(crate) fn scatter(to: &Operand<'_>, from: &Operand<'_>, index: &Operand<'_>,
 ///
 /// # Errors
 /// The first index that is out of range; elements before it have been written.
-pub(crate) fn scatter_with(how: Combine, to: &Operand<'_>, from: &Operand<'_>, index: &Operand<'_>, along: Along) -> Result<(), i64> {
+pub(crate) fn scatter_with(
+    how: Combine,
+    to: &Operand<'_>,
+    from: &Operand<'_>,
+    index: &Operand<'_>,
+    along: Along,
+) -> Result<(), i64> {
     with_element!(to.dtype, E => match how {
         Combine::Add => combine::<E>(to, from, index, along, Number::add),
         Combine::Mul => combine::<E>(to, from, index, along, Number::mul),
@@ -181,28 +199,33 @@ fn combine<E: Element>(
     f: impl Fn(E::Compute, E::Compute) -> E::Compute,
 ) -> Result<(), i64> {
     let _guards = Guards::take([from.storage, index.storage], [to.storage]);
-    let (dst, src, idx) = (element_ptr(to).cast::<E>(), element_ptr(from).cast::<E>(), element_ptr(index).cast::<i64>());
-    walk(&from.layout.sizes, [&to.layout.strides, &from.layout.strides, &index.layout.strides], |[d, s, x], n, [dd, ds, dx]| {
-        // SAFETY: positions inside the three layouts, the target moved by a checked index; memory is guarded.
-        unsafe {
-            let (dst, src, idx) = (dst.offset(d), src.offset(s), idx.offset(x));
-            let put = |at: *mut E, value: E| at.write(E::store(f(at.read().load(), value.load())));
-            if dx == 0 {
-                let dst = dst.offset(along.place(idx.read())?);
-                if dd == 1 && ds == 1 {
-                    (0..n).for_each(|j| put(dst.add(j), src.add(j).read()));
+    let (dst, src, idx) =
+        (element_ptr(to).cast::<E>(), element_ptr(from).cast::<E>(), element_ptr(index).cast::<i64>());
+    walk(
+        &from.layout.sizes,
+        [&to.layout.strides, &from.layout.strides, &index.layout.strides],
+        |[d, s, x], n, [dd, ds, dx]| {
+            // SAFETY: positions inside the three layouts, the target moved by a checked index; memory is guarded.
+            unsafe {
+                let (dst, src, idx) = (dst.offset(d), src.offset(s), idx.offset(x));
+                let put = |at: *mut E, value: E| at.write(E::store(f(at.read().load(), value.load())));
+                if dx == 0 {
+                    let dst = dst.offset(along.place(idx.read())?);
+                    if dd == 1 && ds == 1 {
+                        (0..n).for_each(|j| put(dst.add(j), src.add(j).read()));
+                    } else {
+                        (0..n as isize).for_each(|j| put(dst.offset(j * dd), src.offset(j * ds).read()));
+                    }
                 } else {
-                    (0..n as isize).for_each(|j| put(dst.offset(j * dd), src.offset(j * ds).read()));
-                }
-            } else {
-                for j in 0..n as isize {
-                    let at = along.place(idx.offset(j * dx).read())?;
-                    put(dst.offset(at + j * dd), src.offset(j * ds).read());
+                    for j in 0..n as isize {
+                        let at = along.place(idx.offset(j * dx).read())?;
+                        put(dst.offset(at + j * dd), src.offset(j * ds).read());
+                    }
                 }
             }
-        }
-        Ok(())
-    })
+            Ok(())
+        },
+    )
 }
 
 /// Whether all indices are in range: asked before an operand is modified in place.
@@ -315,7 +338,11 @@ unsafe fn each_true(mask: *const u8, step: isize, n: usize, mut f: impl FnMut(us
 }
 
 /// The elements that are not zero, as truth values laid out row-major; truth values are taken as they are.
-fn truth<'a>(of: &Operand<'a>, storage: &'a mut Option<(Storage, Layout)>, op: &'static str) -> crate::error::Result<Operand<'a>> {
+fn truth<'a>(
+    of: &Operand<'a>,
+    storage: &'a mut Option<(Storage, Layout)>,
+    op: &'static str,
+) -> crate::error::Result<Operand<'a>> {
     if of.dtype == DType::Bool {
         return Ok(*of);
     }

@@ -21,8 +21,10 @@ const LANES: usize = 32;
 const ROWS: usize = 64;
 
 /// A type that can be reduced.
-trait Number: Copy {
+pub(super) trait Number: Copy {
+    /// What changes nothing when combined.
     fn identity(how: Reduce) -> Self;
+    /// Two values made one.
     fn combine(how: Reduce, a: Self, b: Self) -> Self;
 }
 
@@ -133,15 +135,21 @@ const fn how<const H: u8>() -> Reduce {
 /// Combines up to a block of values: lane `j` takes the values `j, j + 32, ...`, then lanes are halved.
 #[inline(always)]
 fn lanes<T: Number, const H: u8>(x: &[T]) -> T {
+    lanes_of::<T, H>(x, &|v| v)
+}
+
+/// The same for a function of the values.
+#[inline(always)]
+fn lanes_of<T: Number, const H: u8>(x: &[T], f: &impl Fn(T) -> T) -> T {
     let mut acc = [T::identity(how::<H>()); LANES];
     let mut chunks = x.chunks_exact(LANES);
     for chunk in &mut chunks {
         for j in 0..LANES {
-            acc[j] = T::combine(how::<H>(), acc[j], chunk[j]);
+            acc[j] = T::combine(how::<H>(), acc[j], f(chunk[j]));
         }
     }
     for (a, &v) in acc.iter_mut().zip(chunks.remainder()) {
-        *a = T::combine(how::<H>(), *a, v);
+        *a = T::combine(how::<H>(), *a, f(v));
     }
     let mut width = LANES / 2;
     while width > 0 {
@@ -175,6 +183,25 @@ mod avx2 {
         super::accumulate::<T, H>(acc, row)
     }
 }
+
+/// The sum of a slice, in the order in which a reduction over memory adds.
+#[inline(always)]
+pub(super) fn sum<T: Number>(x: &[T]) -> T {
+    sum_of(x, |v| v)
+}
+
+/// The sum of a function of a slice's values, in that same order.
+#[inline(always)]
+pub(super) fn sum_of<T: Number>(x: &[T], f: impl Fn(T) -> T) -> T {
+    if x.len() <= BLOCK {
+        return lanes_of::<T, SUM>(x, &f);
+    }
+    let mut tree = Tree::new(1);
+    x.chunks(BLOCK).for_each(|run| tree.push(&[lanes_of::<T, SUM>(run, &f)], Reduce::Sum));
+    tree.finish(Reduce::Sum)[0]
+}
+
+const SUM: u8 = 0;
 
 /// Partial results in index order, combined pairwise like the carries of a binary counter.
 struct Tree<T> {

@@ -19,7 +19,8 @@ pub(crate) fn searchsorted(
     sorter: Option<&Operand<'_>>,
     right: bool,
 ) -> Result<(), i64> {
-    let _guards = Guards::take([values.storage, sequences.storage].into_iter().chain(sorter.map(|s| s.storage)), [to.storage]);
+    let _guards =
+        Guards::take([values.storage, sequences.storage].into_iter().chain(sorter.map(|s| s.storage)), [to.storage]);
     let length = sequences.layout.sizes.last().copied().unwrap_or(0);
     let shared = sequences.layout.rank() == 1;
     let row = if shared { usize::MAX } else { values.layout.sizes.last().copied().unwrap_or(1).max(1) };
@@ -155,7 +156,11 @@ pub(crate) fn histogram(from: &Operand<'_>, bins: usize, low: f64, high: f64) ->
             }
         }};
     }
-    if from.dtype == crate::dtype::DType::F32 { count!(f32) } else { count!(f64) }
+    if from.dtype == crate::dtype::DType::F32 {
+        count!(f32)
+    } else {
+        count!(f64)
+    }
     counts
 }
 

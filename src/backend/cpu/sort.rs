@@ -161,7 +161,14 @@ pub(crate) enum Pick {
 
 /// For each line of `from` along `dim`, in ascending or descending order: writes the elements that `pick` says to `values`
 /// and their positions to `indices` (int64). The results have the sizes of `from` but for `dim`.
-pub(crate) fn order(from: &Operand<'_>, dim: usize, descending: bool, pick: Pick, values: &Operand<'_>, indices: &Operand<'_>) {
+pub(crate) fn order(
+    from: &Operand<'_>,
+    dim: usize,
+    descending: bool,
+    pick: Pick,
+    values: &Operand<'_>,
+    indices: &Operand<'_>,
+) {
     let _guards = Guards::take([from.storage], [values.storage, indices.storage]);
     with_element!(from.dtype, E => {
         if <E as Ordered>::NARROW && from.layout.sizes[dim] <= u32::MAX as usize {
@@ -193,14 +200,22 @@ fn order_lines<E: Ordered, P: Packed>(
     let (src, val, idx) =
         (element_ptr(from).cast::<E>(), element_ptr(values).cast::<E>(), element_ptr(indices).cast::<i64>());
     // Descending is ascending by the complement of the key, within the key's bits.
-    let flip = if !descending { 0 } else if P::KEY_BYTES == 4 { u32::MAX as u64 } else { u64::MAX };
+    let flip = if !descending {
+        0
+    } else if P::KEY_BYTES == 4 {
+        u32::MAX as u64
+    } else {
+        u64::MAX
+    };
     let (mut items, mut room): (Vec<P>, Vec<P>) = (Vec::with_capacity(n), Vec::new());
     let done = walk::<3, ()>(&sizes, [&src_strides, &val_strides, &idx_strides], |at, lines, steps| {
         for line in 0..lines as isize {
             let [s, v, x] = [0, 1, 2].map(|k| at[k] + line * steps[k]);
             items.clear();
             // SAFETY: positions of this line, inside the layout, guarded.
-            items.extend((0..n).map(|j| P::pack(unsafe { src.offset(s + j as isize * src_step).read() }.key() ^ flip, j)));
+            items.extend(
+                (0..n).map(|j| P::pack(unsafe { src.offset(s + j as isize * src_step).read() }.key() ^ flip, j)),
+            );
             let picked: &[P] = match pick {
                 Pick::First(k) => {
                     if k < n && k > 0 {

@@ -86,6 +86,8 @@ impl Compiled {
                 next - 1
             })
         };
+        // A constant is written once, before the first step: it may not lie where a step before its first use writes.
+        let none = &mut Vec::new();
         let mut slot = vec![0 as Slot; program.insts.len()];
         let (mut steps, mut constants) = (Vec::new(), Vec::new());
         for (at, inst) in program.insts.iter().enumerate() {
@@ -94,11 +96,11 @@ impl Compiled {
                 Inst::Input(k) => slot[at] = k,
                 // Constants are written before the first step runs, so they never share a register with a step's result.
                 Inst::Scalar(k) => {
-                    slot[at] = take(&mut Vec::new());
+                    slot[at] = take(none);
                     constants.push((slot[at], Fill::Scalar(k, ty), false));
                 }
                 Inst::Const(bits) => {
-                    slot[at] = take(&mut Vec::new());
+                    slot[at] = take(none);
                     constants.push((slot[at], Fill::Bits(bits, ty), false));
                 }
                 _ => {

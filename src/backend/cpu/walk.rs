@@ -50,7 +50,8 @@ fn merge<const K: usize>(sizes: &[usize], strides: [&[isize]; K]) -> (Dims, [Str
             continue;
         }
         let last = out.len().wrapping_sub(1);
-        let joins = !out.is_empty() && (0..K).all(|k| out_strides[k][last] == strides[k][d].wrapping_mul(size as isize));
+        let joins =
+            !out.is_empty() && (0..K).all(|k| out_strides[k][last] == strides[k][d].wrapping_mul(size as isize));
         if joins {
             out[last] *= size;
             (0..K).for_each(|k| out_strides[k][last] = strides[k][d]);
@@ -85,8 +86,9 @@ mod tests {
         assert!(all.iter().enumerate().all(|(i, &[a, b])| a == i as isize && b == 0));
         let (all, rows) = offsets(&[2, 3, 1, 4], [&[12, 4, 9, 1], &[1, 2, 7, 0]]);
         assert_eq!(rows, 6);
-        let want: Vec<[isize; 2]> =
-            (0..2).flat_map(|i| (0..3).flat_map(move |j| (0..4).map(move |k| [12 * i + 4 * j + k, i + 2 * j]))).collect();
+        let want: Vec<[isize; 2]> = (0..2)
+            .flat_map(|i| (0..3).flat_map(move |j| (0..4).map(move |k| [12 * i + 4 * j + k, i + 2 * j])))
+            .collect();
         assert_eq!(all, want);
         assert_eq!(offsets(&[], [&[]]), (vec![[0]], 1));
         assert_eq!(offsets(&[3, 0], [&[1, 1]]), (vec![], 0));

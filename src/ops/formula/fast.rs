@@ -30,7 +30,7 @@ pub(crate) fn binary(op: &'static Op, rule: &'static Elementwise, a: &Tensor, b:
         return apply::call_into(op, args);
     }
     let dtype = x.dtype;
-    let key = || Key { operands: smallvec![Given::Tensor(dtype); 2], numbers: 0, variant: 0, common: dtype };
+    let key = || Key { operands: smallvec![Given::Tensor(dtype); 2], numbers: 0, variant: 0, common: dtype, averaged: false };
     let spec = rule.common_ref(op, (dtype == DType::F64) as usize, key);
     let records = mode::is_grad_enabled() && (a.requires_grad() || b.requires_grad());
     let bodies = [x, y];
@@ -47,7 +47,7 @@ pub(crate) fn binary_number(op: &'static Op, rule: &'static Elementwise, a: &Ten
         return apply::call_into(op, args);
     }
     let dtype = x.dtype;
-    let key = || Key { operands: smallvec![Given::Tensor(dtype), Given::Number], numbers: 0, variant: 0, common: dtype };
+    let key = || Key { operands: smallvec![Given::Tensor(dtype), Given::Number], numbers: 0, variant: 0, common: dtype, averaged: false };
     let spec = rule.common_ref(op, 2 | (dtype == DType::F64) as usize, key);
     let records = mode::is_grad_enabled() && a.requires_grad();
     let bodies = [x];
@@ -72,7 +72,7 @@ fn finish(spec: &Arc<Spec>, records: bool, tensors: &[&Tensor], bodies: &[Arc<Bo
     let out = Tensor::from_body(out);
     if records {
         let tensors: SmallVec<[Tensor; 2]> = tensors.iter().map(|t| (*t).clone()).collect();
-        record(spec, &bodies[0].layout.sizes, &tensors, bodies, &SmallVec::from_slice(scalars), std::slice::from_ref(&out))?;
+        record(spec, &bodies[0].layout.sizes, None, &tensors, bodies, &SmallVec::from_slice(scalars), std::slice::from_ref(&out))?;
     } else if mode::is_inference_mode() {
         out.mark_inference();
     }

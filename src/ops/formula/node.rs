@@ -21,6 +21,8 @@ struct ElementwiseBackward {
     spec: Arc<Spec>,
     /// The index space, where it is not the shape of the output.
     sizes: Option<Box<Dims>>,
+    /// The shape in which a reduced output broadcasts to the index space, where it is not the output's own.
+    aligned: Option<Box<Dims>>,
     scalars: SmallVec<[Scalar; 2]>,
     /// Forward values by source; `None` once freed.
     saved: Mutex<Option<Saved>>,
@@ -42,6 +44,7 @@ fn needs_mask(tensors: &[Tensor]) -> u32 {
 pub(super) fn record(
     spec: &Arc<Spec>,
     sizes: &Dims,
+    aligned: Option<&Dims>,
     tensors: &[Tensor],
     bodies: &[Arc<Body>],
     scalars: &SmallVec<[Scalar; 2]>,
@@ -51,7 +54,7 @@ pub(super) fn record(
         return Ok(());
     }
     let out_bodies: SmallVec<[Arc<Body>; 2]> = outputs.iter().map(Tensor::body).collect();
-    let node = make(spec, sizes, tensors, bodies, scalars, &out_bodies)?;
+    let node = make(spec, sizes, aligned, tensors, bodies, scalars, &out_bodies)?;
     for (nr, (out, dtype)) in outputs.iter().zip(&spec.outputs).enumerate() {
         if dtype.is_float() {
             out.set_history(Edge::new(node.clone(), nr as u32));
@@ -71,13 +74,14 @@ pub(super) fn record_in_place(
     target: &Tensor,
     result: &Arc<Body>,
 ) -> Result<()> {
-    let node = make(spec, sizes, tensors, bodies, scalars, std::slice::from_ref(result))?;
+    let node = make(spec, sizes, None, tensors, bodies, scalars, std::slice::from_ref(result))?;
     inplace::rebase(target, node)
 }
 
 fn make(
     spec: &Arc<Spec>,
     sizes: &Dims,
+    aligned: Option<&Dims>,
     tensors: &[Tensor],
     bodies: &[Arc<Body>],
     scalars: &SmallVec<[Scalar; 2]>,
@@ -112,6 +116,7 @@ fn make(
     let body = ElementwiseBackward {
         spec: spec.clone(),
         sizes: own_sizes.then(|| Box::new(sizes.clone())),
+        aligned: aligned.filter(|a| **a != outputs[0].layout.sizes).map(|a| Box::new(a.clone())),
         scalars: scalars.clone(),
         saved: Mutex::new(Some(saved)),
     };
@@ -161,7 +166,8 @@ impl ElementwiseBackward {
         for (k, slot) in out.iter_mut().enumerate() {
             // A gradient that is just the cotangent is handed on, not copied.
             if let Some(from) = gradient.passes[k].filter(|_| targets[k].as_ref() == Some(sizes)) {
-                *slot = given.get(from as usize).map(|g| (*g).clone());
+                // The cotangent of a reduced result is smaller than the gradient.
+                *slot = given.get(from as usize).filter(|g| g.sizes() == *sizes).map(|g| (*g).clone());
             }
         }
         let passed = out.iter().filter(|g| g.is_some()).count();
@@ -202,8 +208,13 @@ impl Backward for ElementwiseBackward {
         Cow::Owned(self.spec.node.to_string())
     }
 
-    fn backward(&self, call: &Call<'_>, grads: Grads) -> Result<Grads> {
+    fn backward(&self, call: &Call<'_>, mut grads: Grads) -> Result<Grads> {
         let node = call.node;
+        if let Some(aligned) = &self.aligned {
+            for g in grads.iter_mut().flatten() {
+                *g = g.reshape(&**aligned)?;
+            }
+        }
         let mut needs = 0u32;
         for (input, need) in self.spec.edges.iter().zip(call.needs) {
             if let (Some(k), true) = (input, need) {

@@ -1,20 +1,21 @@
 //! Running an elementwise row: promotion, checks, the choice of a specialisation, results, and the graph node.
 
 use super::node::record;
-use super::spec::{Elementwise, Given, Key, Promote, Spec};
+use super::spec::{Elementwise, Given, Key, Promote, Reduced, Spec};
 use crate::autograd::mode;
-use crate::backend::Operand;
-use crate::dtype::{Category, DType, Promotion};
+use crate::backend::{Executable, Operand};
+use crate::dtype::{Category, Compute, DType, Promotion};
 use crate::error::{Result, bail};
 use crate::ops::args::{Arg, Args};
 use crate::ops::inplace;
 use crate::ops::op::{Op, Outputs};
+use crate::program::trace;
 use crate::scalar::Scalar;
 use crate::shape::{Dims, Layout, broadcast, checked_numel, expandable};
 use crate::storage::Storage;
 use crate::tensor::{Body, Tensor, default_dtype};
-use smallvec::SmallVec;
-use std::sync::Arc;
+use smallvec::{SmallVec, smallvec};
+use std::sync::{Arc, OnceLock};
 
 /// A call whose operands are sorted out.
 pub(super) struct Prepared {
@@ -23,14 +24,44 @@ pub(super) struct Prepared {
     pub bodies: SmallVec<[Arc<Body>; 3]>,
     pub scalars: SmallVec<[Scalar; 2]>,
     pub sizes: Dims,
+    pub reduced: Option<Reduced>,
 }
 
 /// Runs a row out of place.
 pub(crate) fn forward(op: &'static Op, rule: &'static Elementwise, args: &Args) -> Result<Outputs> {
     let call = prepare(op, rule, args)?;
-    let outputs = results(&call.spec, &call.sizes, &call.bodies, &[None])?;
-    execute(&call.spec, &call.sizes, &call.bodies, &call.scalars, &outputs)?;
+    let outputs = match &call.reduced {
+        Some(to) => smallvec![combine(&call, to)?],
+        None => {
+            let outputs = results(&call.spec, &call.sizes, &call.bodies, &[None])?;
+            execute(&call.spec, &call.sizes, &call.bodies, &call.scalars, &outputs)?;
+            outputs
+        }
+    };
     finish(call, outputs)
+}
+
+/// Sums the formula's values into a smaller result.
+fn combine(call: &Prepared, to: &Reduced) -> Result<Body> {
+    static QUOTIENT: [OnceLock<Executable>; 2] = [const { OnceLock::new() }; 2];
+    let (spec, dtype) = (&call.spec, call.spec.outputs[0]);
+    let n = checked_numel(spec.op, &to.aligned)?;
+    let fresh = |dtype: DType| Ok(Body::new(Storage::uninit(spec.op, n * dtype.size())?, Layout::contiguous(to.aligned.clone()), dtype));
+    let (sum, out) = match to.divisor {
+        None => (None, fresh(dtype)?),
+        // Half types are divided before they are rounded.
+        Some(_) if dtype.is_half() => (Some(fresh(DType::F32)?), fresh(dtype)?),
+        Some(_) => (None, fresh(dtype)?),
+    };
+    let sum = sum.as_ref().unwrap_or(&out);
+    execute(spec, &call.sizes, &call.bodies, &call.scalars, std::slice::from_ref(sum))?;
+    if let Some(divisor) = to.divisor {
+        let ty = dtype.compute();
+        let slot = &QUOTIENT[(ty == Compute::F64) as usize];
+        let quotient = slot.get_or_init(|| Executable::new(trace(&[ty], &[ty], |x, s| vec![x[0] / s[0]])));
+        quotient.run(spec.op, &to.aligned, &[sum.operand()], &[Scalar::Float(divisor)], &[out.operand()], Spec::REDUCE)?;
+    }
+    Ok(out.with_layout(Layout::contiguous(to.shape.clone())))
 }
 
 /// Wraps results and records the node.
@@ -38,7 +69,8 @@ fn finish(call: Prepared, outputs: SmallVec<[Body; 2]>) -> Result<Outputs> {
     let outputs: Outputs = outputs.into_iter().map(Tensor::from_body).collect();
     let requires_grad = mode::is_grad_enabled() && call.tensors.iter().any(Tensor::requires_grad);
     if requires_grad {
-        record(&call.spec, &call.sizes, &call.tensors, &call.bodies, &call.scalars, &outputs)?;
+        let aligned = call.reduced.as_ref().map(|r| &r.aligned);
+        record(&call.spec, &call.sizes, aligned, &call.tensors, &call.bodies, &call.scalars, &outputs)?;
     } else if mode::is_inference_mode() {
         outputs.iter().for_each(Tensor::mark_inference);
     }
@@ -160,12 +192,21 @@ fn prepare(op: &'static Op, rule: &'static Elementwise, args: &Args) -> Result<P
     if common.category() == Category::Int {
         scalars.iter_mut().for_each(|s| *s = wrapped(*s, common));
     }
-    let key = Key { operands, numbers: n, variant, common };
+    let reduced = match rule.reduce {
+        Some(reduce) => reduce(args, &sizes)?,
+        None => None,
+    };
+    let divisor = reduced.as_ref().and_then(|r| r.divisor);
+    if divisor.is_some() && !common.is_float() {
+        bail!(runtime op.rust, "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: {}", common.legacy());
+    }
+    scalars.extend(divisor.map(|n| Scalar::Float(1.0 / n)));
+    let key = Key { operands, numbers: n, variant, common, averaged: divisor.is_some() };
     let spec = match slot(&key) {
         Some(slot) => rule.common(op, slot, || key),
         None => rule.specialise(op, key),
     };
-    Ok(Prepared { spec, tensors, bodies, scalars, sizes })
+    Ok(Prepared { spec, tensors, bodies, scalars, sizes, reduced })
 }
 
 /// An integer as a narrow dtype holds it, which is how PyTorch computes with it.
@@ -193,7 +234,7 @@ fn number(arg: &Arg) -> Result<Scalar> {
 /// The cache slot of a common call: tensors all float32 or all float64, the last operand possibly a number.
 #[inline]
 fn slot(key: &Key) -> Option<usize> {
-    if key.variant > 1 || !matches!(key.common, DType::F32 | DType::F64) {
+    if key.variant > 1 || key.averaged || !matches!(key.common, DType::F32 | DType::F64) {
         return None;
     }
     let (last, first) = key.operands.split_last()?;
@@ -274,5 +315,5 @@ pub(super) fn apply(
     let outputs = results(spec, sizes, &bodies, targets)?;
     execute(spec, sizes, &bodies, scalars, &outputs)?;
     let scalars = SmallVec::from_slice(scalars);
-    finish(Prepared { spec: spec.clone(), tensors, bodies, scalars, sizes: sizes.clone() }, outputs)
+    finish(Prepared { spec: spec.clone(), tensors, bodies, scalars, sizes: sizes.clone(), reduced: None }, outputs)
 }

@@ -4,6 +4,7 @@ use crate::backend::{Executable, Reduce};
 use crate::dtype::{Compute, DType};
 use crate::error::Result;
 use crate::ops::args::Args;
+use crate::shape::Dims;
 use crate::program::{Inst, Program, Source, Sym, Vjp, trace};
 use crate::ops::op::Op;
 use parking_lot::Mutex;
@@ -31,6 +32,9 @@ pub struct Elementwise {
     pub variant: fn(&Args) -> Result<u8>,
     /// Says why some operands are refused, in PyTorch's words.
     pub check: fn(&Args, DType) -> Result<()>,
+    /// For a row whose values are summed into a smaller result: what that is, given the arguments and the index space.
+    /// `None` for a call that keeps all values.
+    pub reduce: Option<fn(&Args, &[usize]) -> Result<Option<Reduced>>>,
     /// Where the tests draw each operand; `(-1.5, 1.5)` without zero for those not listed.
     pub domain: &'static [(f64, f64)],
     /// What the tests give for number parameters that have no default.
@@ -39,6 +43,38 @@ pub struct Elementwise {
     pub cache: Cache,
 }
 
+/// A result smaller than the index space, into which a formula's values are summed.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Reduced {
+    /// The result's shape.
+    pub shape: Dims,
+    /// The same with reduced dimensions of size 1, so that it broadcasts to the index space.
+    pub aligned: Dims,
+    /// What the sum is divided by, once, before it is rounded to the result's dtype.
+    pub divisor: Option<f64>,
+}
+
+impl Reduced {
+    /// The sum of all values.
+    pub fn sum() -> Reduced {
+        Reduced { shape: Dims::new(), aligned: Dims::new(), divisor: None }
+    }
+
+    /// The mean of all values of an index space.
+    pub fn mean(sizes: &[usize]) -> Reduced {
+        Reduced { divisor: Some(crate::shape::numel(sizes) as f64), ..Reduced::sum() }
+    }
+
+    /// The sum over some dimensions.
+    pub fn over(sizes: &[usize], dims: &[usize], keepdim: bool) -> Reduced {
+        let aligned: Dims = sizes.iter().enumerate().map(|(d, &s)| if dims.contains(&d) { 1 } else { s }).collect();
+        let shape = match keepdim {
+            true => aligned.clone(),
+            false => sizes.iter().enumerate().filter(|(d, _)| !dims.contains(d)).map(|(_, &s)| s).collect(),
+        };
+        Reduced { shape, aligned, divisor: None }
+    }
+}
 /// A row's own derivative: from the operands, the result `y` and its cotangent `g`, all in the type of computation, the
 /// gradient of each operand, `None` where it is locally constant. Gradients of numbers are ignored.
 pub type Derivative = fn(f: &F, y: Sym, g: Sym) -> Vec<Option<Sym>>;
@@ -82,6 +118,7 @@ impl Elementwise {
             mask: None,
             variant: |_| Ok(0),
             check: |_, _| Ok(()),
+            reduce: None,
             domain: &[],
             numbers: &[],
             cache: Cache::new(),
@@ -144,6 +181,12 @@ impl Elementwise {
     /// Refuses some calls, in PyTorch's words.
     pub const fn check(mut self, check: fn(&Args, DType) -> Result<()>) -> Elementwise {
         self.check = check;
+        self
+    }
+
+    /// The values are summed into a smaller result.
+    pub const fn reduce(mut self, reduce: fn(&Args, &[usize]) -> Result<Option<Reduced>>) -> Elementwise {
+        self.reduce = Some(reduce);
         self
     }
 
@@ -240,6 +283,8 @@ pub(super) struct Key {
     pub variant: u8,
     /// The promoted dtype of the operands.
     pub common: DType,
+    /// Whether results are divided by a count, whose reciprocal is the last scalar.
+    pub averaged: bool,
 }
 
 /// Specialisations of a row.
@@ -283,6 +328,7 @@ pub struct Spec {
     /// Whether it is the gradient of something. Where that does not depend on an input it has no gradient, instead of zeros,
     /// which a node further down might multiply by infinity.
     derived: bool,
+    averaged: bool,
     gradients: Mutex<Vec<(u32, Arc<GradSpec>)>>,
 }
 
@@ -380,6 +426,7 @@ impl Elementwise {
             own: self.vjp.map(|_| (self, key.clone())),
             saves_result: self.saves_result,
             derived: false,
+            averaged: key.averaged,
             gradients: Mutex::default(),
         }
     }
@@ -433,6 +480,9 @@ impl Spec {
             let kept: Vec<usize> = (0..gradient.depends.len()).filter(|&k| gradient.depends[k]).collect();
             gradient.program = gradient.program.project(&kept);
         }
+        if self.averaged {
+            gradient.program = gradient.program.scaled(present.iter().filter(|p| **p).count());
+        }
         let cotangents = (0..present.len()).filter(|&k| present[k]).map(|k| self.outputs[k]);
         let reads: SmallVec<[Source; 3]> = gradient.reads.into();
         let read = reads.iter().map(|r| match *r {
@@ -464,6 +514,7 @@ impl Spec {
             own: None,
             saves_result: false,
             derived: true,
+            averaged: false,
             gradients: Mutex::default(),
         };
         let needs = needs.iter().enumerate().fold(0, |m, (k, n)| m | (*n as u32) << k);
