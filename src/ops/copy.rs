@@ -81,7 +81,7 @@ op! {
         C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::U8)?])),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
     /// The tensor in bool: whether each element is not zero; itself if it is that already.
-    TO_Bool to_bool as "bool" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
+    TO_BOOL to_bool as "bool" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
         C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::Bool)?])),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
     /// The tensor in the dtype of another; itself if it has that already.

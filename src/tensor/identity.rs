@@ -37,6 +37,8 @@ pub(crate) enum Creation {
     NoGrad,
     /// As one of several views that an operation returned together.
     Multiple(&'static str),
+    /// By a custom function, or because one returned its input.
+    InFunction,
 }
 
 /// What a view knows of its base.
@@ -101,10 +103,6 @@ impl Tensor {
     /// The tensor it is a view of.
     pub fn base(&self) -> Option<Tensor> {
         self.view_info().map(|v| v.base.clone())
-    }
-
-    pub(crate) fn forget_view(&self) {
-        self.set_flag(VIEW, false);
     }
 
     /// Whether gradients flow to it.

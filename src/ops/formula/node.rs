@@ -75,7 +75,7 @@ pub(super) fn record_in_place(
     result: &Arc<Body>,
 ) -> Result<()> {
     let node = make(spec, sizes, None, tensors, bodies, scalars, std::slice::from_ref(result))?;
-    inplace::rebase(target, node)
+    inplace::rebase(target, node, 0)
 }
 
 fn make(
