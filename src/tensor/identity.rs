@@ -54,11 +54,7 @@ impl Tensor {
     /// A tensor that is the output of a node.
     #[inline]
     pub(crate) fn with_history(body: Arc<Body>, edge: Edge) -> Tensor {
-        let t = Tensor::from_shared(body);
-        if edge.is_some() {
-            t.set_history(edge);
-        }
-        t
+        if edge.is_some() { Tensor::with_edge(body, edge) } else { Tensor::from_shared(body) }
     }
 
     /// Makes this tensor the output of a node.
