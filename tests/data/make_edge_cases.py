@@ -17,7 +17,28 @@ F = nn.functional
 INF, NAN = math.inf, math.nan
 MAX = {torch.float32: torch.finfo(torch.float32).max, torch.float64: torch.finfo(torch.float64).max}
 
-ONE = [0.0, -0.0, 1e-30, -1e-30, 20.0, -20.0, 1e4, -1e4, "max", "-max", INF, -INF, NAN, 0.3, -0.5, 1.0, -1.0, 2.0, -3.0, 6.0]
+ONE = [
+    0.0,
+    -0.0,
+    1e-30,
+    -1e-30,
+    20.0,
+    -20.0,
+    1e4,
+    -1e4,
+    "max",
+    "-max",
+    INF,
+    -INF,
+    NAN,
+    0.3,
+    -0.5,
+    1.0,
+    -1.0,
+    2.0,
+    -3.0,
+    6.0,
+]
 TWO = [0.0, -0.0, 1e-30, -20.0, 20.0, 1e4, "max", INF, -INF, NAN, 0.3, -2.0]
 THREE = [0.0, -20.0, 1e-30, INF, NAN, 0.3]
 POINTS = {1: ONE, 2: TWO, 3: THREE}
@@ -59,7 +80,10 @@ ROWS: list[Row] = [
     ("clamp", 1, "$0 - n:2", lambda x: torch.clamp(x, max=2.0)),
     ("clamp_min", 1, "$0 n:1", lambda x: torch.clamp_min(x, 1.0)),
     ("clamp_max", 1, "$0 n:1", lambda x: torch.clamp_max(x, 1.0)),
-    *((f"pow", 1, f"$0 n:{e}", lambda x, e=e: torch.pow(x, e)) for e in (2.0, 3.0, 0.5, -0.5, -1.0, -2.0, 1.0, 0.0, 4.0, 2.5, -3.0)),
+    *(
+        (f"pow", 1, f"$0 n:{e}", lambda x, e=e: torch.pow(x, e))
+        for e in (2.0, 3.0, 0.5, -0.5, -1.0, -2.0, 1.0, 0.0, 4.0, 2.5, -3.0)
+    ),
     *((f"pow_of", 1, f"n:{b} $0", lambda x, b=b: torch.pow(b, x)) for b in (2.0, 0.0, 1.0, 0.5)),
     ("div_trunc", 2, "$0 $1", lambda a, b: torch.div(a, b, rounding_mode="trunc")),
     ("div_floor", 2, "$0 $1", lambda a, b: torch.div(a, b, rounding_mode="floor")),
