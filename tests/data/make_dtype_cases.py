@@ -41,19 +41,56 @@ def tensor(values: list[int], dtype: torch.dtype) -> torch.Tensor:
     return torch.tensor(values, dtype=dtype)
 
 
+OF_TORCH = [
+    *[
+        "neg",
+        "positive",
+        "abs",
+        "sign",
+        "sgn",
+        "signbit",
+        "reciprocal",
+        "square",
+        "sqrt",
+        "rsqrt",
+        "floor",
+        "ceil",
+        "trunc",
+    ],
+    *[
+        "frac",
+        "round",
+        "rad2deg",
+        "deg2rad",
+        "exp",
+        "log",
+        "sin",
+        "atan",
+        "sinh",
+        "tanh",
+        "sigmoid",
+        "erf",
+        "lgamma",
+        "sinc",
+    ],
+    *["isnan", "isinf", "isfinite", "isneginf", "isposinf", "isreal", "logical_not", "bitwise_not"],
+]
+OF_FUNCTIONAL = [
+    "relu",
+    "relu6",
+    "selu",
+    "silu",
+    "mish",
+    "softsign",
+    "logsigmoid",
+    "hardsigmoid",
+    "hardswish",
+    "tanhshrink",
+]
 UNARY = {
-    **{
-        n: getattr(torch, n)
-        for n in (
-            "neg positive abs sign sgn signbit reciprocal square sqrt rsqrt floor ceil trunc frac round rad2deg deg2rad exp log sin "
-            "atan sinh tanh sigmoid erf lgamma sinc isnan isinf isfinite isneginf isposinf isreal logical_not bitwise_not"
-        ).split()
-    },
-    **{n: getattr(special, n) for n in "entr ndtr erfcx".split()},
-    **{
-        n: getattr(F, n)
-        for n in "relu relu6 selu silu mish softsign logsigmoid hardsigmoid hardswish tanhshrink".split()
-    },
+    **{n: getattr(torch, n) for n in OF_TORCH},
+    **{n: getattr(special, n) for n in ("entr", "ndtr", "erfcx")},
+    **{n: getattr(F, n) for n in OF_FUNCTIONAL},
 }
 BINARY = {
     "add": torch.add,
