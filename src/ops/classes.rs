@@ -172,10 +172,7 @@ macro_rules! nll_samples {
     ($sizes:expr, $targets:expr) => {
         |s| {
             ["mean", "sum", "none"]
-                .map(|r| {
-                    let weight = if r == "sum" { Arg::None } else { Arg::Tensor(s.between(&[3], 0.2, 1.0).detach()) };
-                    smallvec![Arg::Tensor(s.t(&$sizes)), Arg::Tensor(s.ints(&$targets, 0, 3)), weight, Arg::Int(1), Arg::Str(r.into())]
-                })
+                .map(|r| smallvec![Arg::Tensor(s.t(&$sizes)), Arg::Tensor(s.ints(&$targets, 0, 3)), Arg::None, Arg::Int(1), Arg::Str(r.into())])
                 .into()
         }
     };
@@ -203,7 +200,7 @@ op! {
     CROSS_ENTROPY cross_entropy(self, target: Index, weight: OptTensor = None, ignore_index: Int = -100, reduction: Str = "mean", label_smoothing: Float = 0.0) -> Tensor = "", NN,
         C(cross_entropy),
         |s| ["mean", "sum", "none"]
-            .map(|r| smallvec![Arg::Tensor(s.t(&[2, 3, 2])), Arg::Tensor(s.ints(&[2, 2], 0, 3)), Arg::Tensor(s.between(&[3], 0.2, 1.0).detach()), Arg::Int(1), Arg::Str(r.into()), Arg::Float(0.1)])
+            .map(|r| smallvec![Arg::Tensor(s.t(&[2, 3, 2])), Arg::Tensor(s.ints(&[2, 2], 0, 3)), Arg::None, Arg::Int(1), Arg::Str(r.into()), Arg::Float(0.1)])
             .into();
 
     // The kernels and formulas behind them.
@@ -241,23 +238,24 @@ op! {
             }),
             saves: &[Save::Index(1), Save::Input(1)],
         }),
-        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 2])), Arg::Tensor(s.ints(&[2, 2], 0, 3)), Arg::Tensor(s.between(&[3], 0.2, 1.0).detach()), Arg::Ints([2, 3, 2][..].into()), Arg::Int(1)]];
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 2])), Arg::Tensor(s.ints(&[2, 2], 0, 3)), Arg::None, Arg::Ints([2, 3, 2][..].into()), Arg::Int(1)]];
     /// `-input * target * weight` of log-probabilities and probabilities, summed over classes; a mean is divided by the
     /// number of targets.
-    SOFT_NLL soft_nll as "cross_entropy"(self, target: Tensor, weight: OptTensor, reduction: Str) -> Tensor = "SoftNllLossBackward0", 0,
+    SOFT_NLL soft_nll as "cross_entropy"(self, target: Tensor, weight: OptTensor, reduction: Str = "mean") -> Tensor = "SoftNllLossBackward0", 0,
         E(Elementwise::float_only(|f| {
             let loss = -(f.x(0) * f.x(1));
             if f.has(2) { loss * f.x(2) } else { loss }
         })
         .reduce(|a, sizes| {
-            let count = sizes.iter().product::<usize>() as f64 / sizes[class_dim(sizes.len())] as f64;
+            let classes = sizes.get(class_dim(sizes.len())).copied().unwrap_or(1);
+            let count = sizes.iter().product::<usize>() as f64 / classes as f64;
             over_classes(a.str(3), sizes, count)
         })),
         |s| ["mean", "sum", "none"]
             .map(|r| smallvec![Arg::Tensor(s.t(&[2, 3, 2])), Arg::Tensor(s.between(&[2, 3, 2], 0.1, 0.9)), Arg::Tensor(s.between(&[3, 1], 0.2, 1.0)), Arg::Str(r.into())])
             .into();
     /// `-input * weight` of log-probabilities where `counts` is 1, summed over classes; a mean is divided by `total`.
-    SPREAD_NLL spread_nll as "cross_entropy"(self, counts: Tensor, weight: OptTensor, total: Float, reduction: Str) -> Tensor = "SpreadNllLossBackward0", 0,
+    SPREAD_NLL spread_nll as "cross_entropy"(self, counts: Tensor, weight: OptTensor, total: Float, reduction: Str = "mean") -> Tensor = "SpreadNllLossBackward0", 0,
         E(Elementwise::float_only(|f| {
             let x = f.x(0);
             let loss = -(if f.has(2) { x * f.x(2) } else { x });

@@ -3,7 +3,7 @@
 use super::apply;
 use super::args::{Arg, Read};
 use super::op::{FUNCTION, METHOD, op};
-use super::op::Rule::{Structured as S, Update as U};
+use super::op::Rule::{Composite as C, Structured as S, Update as U};
 use super::structured::Structured;
 use super::update::Update;
 use crate::autograd::{mode, no_grad};
@@ -44,6 +44,50 @@ op! {
             saves: &[],
         }),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::DType(DType::F32)]];
+    /// The tensor in float32; itself if it is that already.
+    TO_F32 to_float32 as "float" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
+        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::F32)?])),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
+    /// The tensor in float64; itself if it is that already.
+    TO_F64 to_float64 as "double" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
+        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::F64)?])),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
+    /// The tensor in float16; itself if it is that already.
+    TO_F16 to_float16 as "half" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
+        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::F16)?])),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
+    /// The tensor in bfloat16; itself if it is that already.
+    TO_BF16 to_bfloat16 as "bfloat16" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
+        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::BF16)?])),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
+    /// The tensor in int64, truncating floats; itself if it is that already.
+    TO_I64 to_int64 as "long" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
+        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::I64)?])),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
+    /// The tensor in int32, truncating floats; itself if it is that already.
+    TO_I32 to_int32 as "int" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
+        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::I32)?])),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
+    /// The tensor in int16, truncating floats; itself if it is that already.
+    TO_I16 to_int16 as "short" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
+        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::I16)?])),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
+    /// The tensor in int8, truncating floats; itself if it is that already.
+    TO_I8 to_int8 as "char" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
+        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::I8)?])),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
+    /// The tensor in uint8, truncating floats; itself if it is that already.
+    TO_U8 to_uint8 as "byte" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
+        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::U8)?])),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
+    /// The tensor in bool: whether each element is not zero; itself if it is that already.
+    TO_Bool to_bool as "bool" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
+        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::Bool)?])),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
+    /// The tensor in the dtype of another; itself if it has that already.
+    TYPE_AS type_as (self, other: Tensor) -> Tensor = "", METHOD,
+        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, a.tensor(1)?.dtype())?])),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.t(&[1]))]];
     /// The elements of `src`, broadcast and converted to this tensor's shape and dtype: what `copy_` writes.
     COPY copy_from as "copy" (self, src: Tensor, non_blocking: Bool = false) -> Tensor = "CopyBackwards", super::op::INPLACE,
         U(Update {

@@ -245,7 +245,7 @@ op! {
     /// `input * (x - mean) * scale`: the gradient of a variance. Where no degree of freedom is left (`degenerate`), infinite,
     /// and NaN at the mean.
     VAR_GRADIENT var_gradient(self, x: Tensor, mean: Tensor, scale: Float, degenerate: Bool) -> Tensor = "VarBackwardBackward0", 0,
-        E(Elementwise::numeric(|f| {
+        E(Elementwise::float_only(|f| {
             let (g, x, mean) = (f.x(0), f.x(1), f.x(2));
             if f.variant == 0 {
                 return g * f.n(0) * (x - mean);

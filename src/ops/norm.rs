@@ -585,7 +585,7 @@ op! {
     CENTRED centred(self, z: Tensor, rstd: Tensor, a: Tensor, b: Tensor) -> Tensor = "CentredBackward0", 0,
         E(Elementwise::numeric(|f| f.x(2) * (f.x(0) - f.x(3) - f.x(1) * f.x(4))));
     /// The sum over dimensions, kept as 1, of `input * (x - mean) * rstd`.
-    WEIGH_STANDARDISED weigh_standardised(self, x: Tensor, mean: Tensor, rstd: Tensor, dims: Ints) -> Tensor = "WeighStandardisedBackward0", 0,
+    WEIGH_STANDARDISED weigh_standardised(self, x: Tensor, mean: Tensor, rstd: Tensor, dims: Ints = ()) -> Tensor = "WeighStandardisedBackward0", 0,
         E(Elementwise::numeric(|f| f.x(0) * ((f.x(1) - f.x(2)) * f.x(3))).reduce(|a, sizes| super::reduce::over_dims(a, sizes, 4))),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.t(&[2, 1])), Arg::Tensor(s.t(&[2, 1])), Arg::Ints([0][..].into())]];
     /// `input * a * b`.

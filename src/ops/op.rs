@@ -134,6 +134,8 @@ pub enum Returns {
     Fields(&'static [&'static str]),
     /// A tuple if one of these parameters is true, else one tensor.
     TupleIf(&'static [usize]),
+    /// The number in a tensor of one element: `equal`, `allclose`.
+    Item,
 }
 
 /// What an operation does.
@@ -214,6 +216,12 @@ impl FromOutputs for Tensor {
             Some(t) if outputs.is_empty() => Ok(t),
             _ => wrong_count(op, outputs.len() + 1),
         }
+    }
+}
+
+impl FromOutputs for crate::scalar::Scalar {
+    fn from_outputs(op: &'static Op, outputs: Outputs) -> Result<Self> {
+        Tensor::from_outputs(op, outputs)?.item()
     }
 }
 
@@ -322,6 +330,7 @@ macro_rules! default_text {
 
 macro_rules! returns {
     (Tensor) => { $crate::ops::op::Returns::Tensor };
+    (Item) => { $crate::ops::op::Returns::Item };
     (Vec) => { $crate::ops::op::Returns::Tuple };
     (Fields [$($f:literal),+]) => { $crate::ops::op::Returns::Fields(&[$($f),+]) };
     (TupleIf [$($f:literal),+]) => { $crate::ops::op::Returns::TupleIf(&[$($f),+]) };
@@ -329,6 +338,7 @@ macro_rules! returns {
 
 macro_rules! rust_type {
     (Tensor) => { $crate::tensor::Tensor };
+    (Item) => { $crate::scalar::Scalar };
     (Vec <$t:ty>) => { Vec<$t> };
     (Fields [$a:literal, $b:literal]) => { ($crate::tensor::Tensor, $crate::tensor::Tensor) };
     (Fields [$($f:literal),+]) => { Vec<$crate::tensor::Tensor> };

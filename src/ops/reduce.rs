@@ -570,11 +570,11 @@ op! {
     // What the derivatives above are written with.
 
     /// The sum over dimensions, kept as 1, of `input * other`: one pass, nothing written between.
-    SUM_PRODUCT sum_product(self, other: Tensor, dims: Ints) -> Tensor = "SumProductBackward0", 0,
+    SUM_PRODUCT sum_product(self, other: Tensor, dims: Ints = ()) -> Tensor = "SumProductBackward0", 0,
         E(Elementwise::numeric(|f| f.x(0) * f.x(1)).reduce(|a, sizes| over_dims(a, sizes, 2))),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3, 4])), Arg::Tensor(s.t(&[3, 1])), Arg::Ints([0, 2][..].into())]];
     /// How many elements equal `other`, over dimensions kept as 1; `nan`: NaN equals NaN.
-    COUNT_EQUAL count_equal(self, other: Tensor, dims: Ints, nan: Bool) -> Tensor = "", 0,
+    COUNT_EQUAL count_equal(self, other: Tensor, dims: Ints = (), nan: Bool = false) -> Tensor = "", 0,
         E(Elementwise::numeric(|f| {
             let one = f.x(0).literal(1.0);
             Sym::select(equal(f.x(0), f.x(1), f.variant), one, one.zero())

@@ -383,11 +383,13 @@ op! {
             2.0 => 2,
             p if p < 1.0 => 0,
             _ => 3,
-        }))),
+        }))
+        .domain(&[(-1.5, 1.5), (-1.5, 1.5), (0.5, 1.5)])
+        .numbers(&[3.0])),
         |s| [1.0, 2.0, 0.5, 1.5, 3.0].map(|p| smallvec![Arg::Tensor(s.t(&[2, 1])), Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.between(&[2, 1], 0.5, 1.5)), Arg::Float(p)]).into();
     /// How many magnitudes equal `norm`, over dimensions kept as 1; NaN equals NaN.
-    COUNT_PEAKS count_peaks(self, norm: Tensor, dims: Ints) -> Tensor = "", 0,
-        E(Elementwise::numeric(|f| {
+    COUNT_PEAKS count_peaks(self, norm: Tensor, dims: Ints = ()) -> Tensor = "", 0,
+        E(Elementwise::float_only(|f| {
             let one = f.x(0).literal(1.0);
             Sym::select(peak(f.x(0), f.x(1)), one, one.zero())
         })

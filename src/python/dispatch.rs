@@ -299,8 +299,15 @@ pub(super) fn install_all(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// Runs a row by name on objects, as the operators do.
+static FUNCTIONS: OnceLock<Vec<Entry>> = OnceLock::new();
+
+/// Runs a row by name on objects, as the operators do: a method, or a function where PyTorch has only that.
 pub(super) fn call_named<'py>(py: Python<'py>, name: &str, args: &[Bound<'py, PyAny>]) -> PyResult<Bound<'py, PyAny>> {
-    let entry = entry_of(name).ok_or_else(|| PyRuntimeError::new_err(format!("no operation '{name}'")))?;
+    let function = || {
+        let all = FUNCTIONS.get_or_init(|| group(FUNCTION, Form::Plain));
+        all.iter().find(|e| e.name.to_bytes() == name.as_bytes())
+    };
+    let entry = entry_of(name).or_else(function);
+    let entry = entry.ok_or_else(|| PyRuntimeError::new_err(format!("no operation '{name}'")))?;
     call(entry, &Given { py, positional: args, keywords: &[], method: true })
 }

@@ -85,6 +85,10 @@ pub(super) fn wrap_outputs<'py>(
             Some(t) => Ok(wrap(py, &t)?.into_any()),
             None => Ok(py.None().into_bound(py)),
         },
+        Returns::Item => match outputs.first() {
+            Some(t) => super::data::scalar_object(py, t.item()?),
+            None => Ok(py.None().into_bound(py)),
+        },
         Returns::Tuple | Returns::TupleIf(_) => {
             let items: Vec<_> = outputs.iter().map(|t| wrap(py, t)).collect::<PyResult<_>>()?;
             Ok(PyTuple::new(py, items)?.into_any())

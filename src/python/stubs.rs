@@ -108,6 +108,7 @@ fn signature(name: &str, op: &Op, method: bool, form: Form, spread: bool) -> Str
         (Form::InPlace, _) if method => "Self",
         (Form::InPlace, _) | (_, Returns::Tensor) => "Tensor",
         (_, Returns::Tuple) => "tuple[Tensor, ...]",
+        (_, Returns::Item) => "_bool",
         (_, Returns::Fields(_) | Returns::TupleIf(_)) => "Any",
     };
     format!("def {name}({}) -> {returns}: ...", parts.join(", "))
