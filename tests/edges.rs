@@ -229,7 +229,8 @@ fn every_differentiable_elementwise_row_is_recorded() {
     let same = ["fill", "fill_tensor", "filled", "filled_with", "zeroed", "masked_fill_tensor", "round_scaled"];
     let families = [elementwise::ROWS, selection::ROWS, transcendental::ROWS, special::ROWS, activation::ROWS];
     let missing = families.into_iter().flatten().filter(|op| {
-        let float = matches!(&op.rule, Rule::Elementwise(rule) if rule.accept.float && !matches!(rule.promote, Promote::Bool));
+        let float =
+            matches!(&op.rule, Rule::Elementwise(rule) if rule.accept.float && !matches!(rule.promote, Promote::Bool));
         float && op.node != "NotImplemented" && !recorded.contains(op.rust) && !same.contains(&op.rust)
     });
     assert_eq!(missing.map(|op| op.rust).collect::<Vec<_>>(), [""; 0]);

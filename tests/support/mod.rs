@@ -24,9 +24,18 @@ const PATTERNS: &[&str] = &["plain", "broadcast", "0-d", "empty", "transposed", 
 
 /// All calls of a row, in float64 where the row does not say otherwise.
 pub fn cases(op: &'static Op) -> Vec<Case> {
-    let mut sampler =
-        Sampler::new(op.rust.bytes().fold(7u64, |h, b| h.wrapping_mul(31).wrapping_add(b as u64)), DType::F64);
-    let said = (op.samples)(&mut sampler).into_iter().enumerate();
+    let seed = op.rust.bytes().fold(7u64, |h, b| h.wrapping_mul(31).wrapping_add(b as u64));
+    let mut sampler = Sampler::new(seed, DType::F64);
+    let mut said = (op.samples)(&mut sampler);
+    // Some draws are unlucky: a mean over targets that are all ignored is no number. Such calls are drawn again.
+    for again in 1..8 {
+        if said.iter().all(|args| is_finite(op, args)) {
+            break;
+        }
+        sampler = Sampler::new(seed.wrapping_add(again), DType::F64);
+        said = (op.samples)(&mut sampler);
+    }
+    let said = said.into_iter().enumerate();
     let mut cases: Vec<Case> = said.map(|(k, args)| Case { label: format!("sample {k}"), args }).collect();
     if let Some(rule) = callable(op) {
         let several = op.params.iter().filter(|p| p.kind.is_operand()).count() > 1;
@@ -40,11 +49,18 @@ pub fn cases(op: &'static Op) -> Vec<Case> {
     cases
 }
 
+/// Whether a call has results, all of them numbers.
+fn is_finite(op: &'static Op, args: &Args) -> bool {
+    apply::call(op, args).is_ok_and(|outputs| outputs.iter().all(|t| values(t).iter().all(|x| x.is_finite())))
+}
+
 /// The rule of an elementwise row whose signature implies calls: operands, numbers, and whatever has a default.
 pub fn callable(op: &'static Op) -> Option<&'static Elementwise> {
     let Rule::Elementwise(rule) = &op.rule else { return None };
     let implied = |p: &Param| {
-        p.kind.is_operand() || p.default.is_some() || matches!(p.kind, Kind::Number | Kind::Int | Kind::Float | Kind::Bool)
+        p.kind.is_operand()
+            || p.default.is_some()
+            || matches!(p.kind, Kind::Number | Kind::Int | Kind::Float | Kind::Bool)
     };
     op.params.iter().all(implied).then_some(rule)
 }
@@ -124,6 +140,15 @@ pub fn float_tensors(args: &Args) -> Vec<Tensor> {
     found
 }
 
+/// Which of the float tensors of a call are arguments of the parameters named.
+pub fn positions(op: &Op, args: &Args, names: &[&str]) -> Vec<usize> {
+    let parameters = op.params.iter().zip(args).flat_map(|(p, arg)| {
+        let tensors = float_tensors(&Args::from_elem(arg.clone(), 1)).len();
+        std::iter::repeat_n(p.name, tensors)
+    });
+    parameters.enumerate().filter(|(_, name)| names.contains(name)).map(|(k, _)| k).collect()
+}
+
 /// The call with its float tensors replaced, in order.
 pub fn with_tensors(args: &Args, tensors: &[Tensor]) -> Args {
     let mut next = tensors.iter();
@@ -185,22 +210,36 @@ pub struct Chain {
     op: &'static Op,
     args: Args,
     seed: u64,
+    /// The float tensors of the call that are not differentiated.
+    fixed: Vec<usize>,
 }
 
 impl Chain {
     /// The chain of a call.
-    pub fn new(op: &'static Op, args: &Args, seed: u64) -> Chain {
-        Chain { op, args: args.clone(), seed }
+    pub fn new(op: &'static Op, args: &Args, seed: u64, fixed: &[usize]) -> Chain {
+        Chain { op, args: args.clone(), seed, fixed: fixed.to_vec() }
     }
 
-    /// The point at which the call is: its float tensors.
+    /// The point at which the call is: the float tensors that are differentiated.
     pub fn point(&self) -> Vec<Tensor> {
-        float_tensors(&self.args)
+        let all = float_tensors(&self.args).into_iter().enumerate();
+        all.filter(|(k, _)| !self.fixed.contains(k)).map(|(_, t)| t).collect()
+    }
+
+    /// The call at another point.
+    fn call_at(&self, inputs: &[Tensor]) -> Args {
+        let mut next = inputs.iter();
+        let all: Vec<Tensor> = float_tensors(&self.args)
+            .into_iter()
+            .enumerate()
+            .map(|(k, t)| if self.fixed.contains(&k) { t } else { next.next().cloned().unwrap_or(t) })
+            .collect();
+        with_tensors(&self.args, &all)
     }
 
     /// The float results at a point that can be differentiated.
     fn results(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
-        let outputs: Outputs = apply::call(self.op, &with_tensors(&self.args, inputs))?;
+        let outputs: Outputs = apply::call(self.op, &self.call_at(inputs))?;
         // Finite differences of anything narrower than float64 are noise.
         Ok(outputs.into_iter().filter(|t| t.dtype() == DType::F64 && t.requires_grad()).collect())
     }
