@@ -132,6 +132,8 @@ pub enum Returns {
     Tuple,
     /// A tuple with field names, as `torch.return_types` has.
     Fields(&'static [&'static str]),
+    /// A truth value, of a tensor of one element.
+    Bool,
     /// A tuple if one of these parameters is true, else one tensor.
     TupleIf(&'static [usize]),
 }
@@ -214,6 +216,12 @@ impl FromOutputs for Tensor {
             Some(t) if outputs.is_empty() => Ok(t),
             _ => wrong_count(op, outputs.len() + 1),
         }
+    }
+}
+
+impl FromOutputs for bool {
+    fn from_outputs(op: &'static Op, outputs: Outputs) -> Result<bool> {
+        Ok(Tensor::from_outputs(op, outputs)?.item()?.to_bool())
     }
 }
 
@@ -322,6 +330,7 @@ macro_rules! default_text {
 
 macro_rules! returns {
     (Tensor) => { $crate::ops::op::Returns::Tensor };
+    (Bool) => { $crate::ops::op::Returns::Bool };
     (Vec) => { $crate::ops::op::Returns::Tuple };
     (Fields [$($f:literal),+]) => { $crate::ops::op::Returns::Fields(&[$($f),+]) };
     (TupleIf [$($f:literal),+]) => { $crate::ops::op::Returns::TupleIf(&[$($f),+]) };
@@ -329,6 +338,7 @@ macro_rules! returns {
 
 macro_rules! rust_type {
     (Tensor) => { $crate::tensor::Tensor };
+    (Bool) => { bool };
     (Vec <$t:ty>) => { Vec<$t> };
     (Fields [$a:literal, $b:literal]) => { ($crate::tensor::Tensor, $crate::tensor::Tensor) };
     (Fields [$($f:literal),+]) => { Vec<$crate::tensor::Tensor> };
