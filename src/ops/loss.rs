@@ -61,7 +61,7 @@ fn hinge(x: Sym) -> Sym {
 
 /// `log(sigmoid(x))` without overflow.
 fn log_sigmoid(x: Sym) -> Sym {
-    Sym::select(x.gt(x.zero()), x.zero(), x) - (-x.abs()).exp().log1p()
+    x.minimum(x.zero()) - (-x.abs()).exp().log1p()
 }
 
 /// `log(x)`, no lower than -100.

@@ -132,10 +132,10 @@ pub enum Returns {
     Tuple,
     /// A tuple with field names, as `torch.return_types` has.
     Fields(&'static [&'static str]),
+    /// A truth value, of a tensor of one element.
+    Bool,
     /// A tuple if one of these parameters is true, else one tensor.
     TupleIf(&'static [usize]),
-    /// The number in a tensor of one element: `equal`, `allclose`.
-    Item,
 }
 
 /// What an operation does.
@@ -219,9 +219,9 @@ impl FromOutputs for Tensor {
     }
 }
 
-impl FromOutputs for crate::scalar::Scalar {
-    fn from_outputs(op: &'static Op, outputs: Outputs) -> Result<Self> {
-        Tensor::from_outputs(op, outputs)?.item()
+impl FromOutputs for bool {
+    fn from_outputs(op: &'static Op, outputs: Outputs) -> Result<bool> {
+        Ok(Tensor::from_outputs(op, outputs)?.item()?.to_bool())
     }
 }
 
@@ -330,7 +330,7 @@ macro_rules! default_text {
 
 macro_rules! returns {
     (Tensor) => { $crate::ops::op::Returns::Tensor };
-    (Item) => { $crate::ops::op::Returns::Item };
+    (Bool) => { $crate::ops::op::Returns::Bool };
     (Vec) => { $crate::ops::op::Returns::Tuple };
     (Fields [$($f:literal),+]) => { $crate::ops::op::Returns::Fields(&[$($f),+]) };
     (TupleIf [$($f:literal),+]) => { $crate::ops::op::Returns::TupleIf(&[$($f),+]) };
@@ -338,7 +338,7 @@ macro_rules! returns {
 
 macro_rules! rust_type {
     (Tensor) => { $crate::tensor::Tensor };
-    (Item) => { $crate::scalar::Scalar };
+    (Bool) => { bool };
     (Vec <$t:ty>) => { Vec<$t> };
     (Fields [$a:literal, $b:literal]) => { ($crate::tensor::Tensor, $crate::tensor::Tensor) };
     (Fields [$($f:literal),+]) => { Vec<$crate::tensor::Tensor> };

@@ -165,6 +165,11 @@ pub(super) fn divide(t: &Tensor, by: f64) -> Result<Tensor> {
     super::apply::binary_number(&super::elementwise::DIV, t, Scalar::Float(by))
 }
 
+/// A tensor multiplied by a number.
+pub(super) fn multiply(t: &Tensor, by: f64) -> Result<Tensor> {
+    super::apply::binary_number(&super::elementwise::MUL, t, Scalar::Float(by))
+}
+
 /// `amax` and its kin.
 fn extreme(op: &'static str, a: &Args, dims: &[usize], named: bool, keepdim: bool, how: Reduce) -> Result<Tensor> {
     let t = a.tensor(0)?;

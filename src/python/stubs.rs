@@ -107,8 +107,8 @@ fn signature(name: &str, op: &Op, method: bool, form: Form, spread: bool) -> Str
     let returns = match (form, op.returns) {
         (Form::InPlace, _) if method => "Self",
         (Form::InPlace, _) | (_, Returns::Tensor) => "Tensor",
+        (_, Returns::Bool) => "_bool",
         (_, Returns::Tuple) => "tuple[Tensor, ...]",
-        (_, Returns::Item) => "_bool",
         (_, Returns::Fields(_) | Returns::TupleIf(_)) => "Any",
     };
     format!("def {name}({}) -> {returns}: ...", parts.join(", "))

@@ -314,6 +314,10 @@ pub(super) fn run(
 unsafe fn evaluate<'m, T>(machine: &'m mut Machine<'_>, walks: &[Walk], space: &Space, k: usize, start: usize, n: usize) -> &'m [T] {
     // SAFETY: the caller's promise; operands are guarded for the whole run.
     unsafe {
+        if machine.only_reads() {
+            // A reduction over memory: the values are where they are.
+            return std::slice::from_raw_parts(walks[0].block(&space.sizes, start, n, machine.input_register(0)).cast::<T>(), n);
+        }
         for (i, w) in walks.iter().enumerate() {
             let ptr = w.block(&space.sizes, start, n, machine.input_register(i));
             machine.set_input(i, ptr);
