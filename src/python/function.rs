@@ -151,7 +151,8 @@ pub(super) fn _function_apply<'py>(
         run.call0()?
     };
     let many = output.cast::<PyTuple>().is_ok();
-    let items: Vec<Bound<'py, PyAny>> = if many { output.cast::<PyTuple>()?.iter().collect() } else { vec![output.clone()] };
+    let items: Vec<Bound<'py, PyAny>> =
+        if many { output.cast::<PyTuple>()?.iter().collect() } else { vec![output.clone()] };
     let listed = |name: &str| -> PyResult<Vec<Tensor>> {
         let list = ctx.getattr(name)?;
         Ok(list.try_iter()?.filter_map(|o| o.ok().and_then(|o| bind::tensor(&o))).collect())
@@ -159,7 +160,9 @@ pub(super) fn _function_apply<'py>(
     let (dirty, fixed) = (listed("_dirty")?, listed("_non_differentiable")?);
     for d in &dirty {
         if !items.iter().any(|i| bind::tensor(i).is_some_and(|t| t.is(d))) {
-            return Err(PyRuntimeError::new_err("Some elements marked as dirty during the forward method were not returned as output. The inputs that are modified inplace must all be outputs of the Function."));
+            return Err(PyRuntimeError::new_err(
+                "Some elements marked as dirty during the forward method were not returned as output. The inputs that are modified inplace must all be outputs of the Function.",
+            ));
         }
     }
     let outputs: Vec<Option<Tensor>> = items.iter().map(bind::tensor).collect();
@@ -192,7 +195,9 @@ impl<'py> Apply<'_, 'py> {
             for t in self.dirty {
                 let leaf = t.requires_grad() && t.is_leaf();
                 if leaf {
-                    return Err(PyRuntimeError::new_err("a leaf Variable that requires grad has been used in an in-place operation."));
+                    return Err(PyRuntimeError::new_err(
+                        "a leaf Variable that requires grad has been used in an in-place operation.",
+                    ));
                 }
             }
         }
@@ -291,13 +296,19 @@ impl<'py> Apply<'_, 'py> {
                 continue;
             }
             let Some(t) = bind::tensor(&item) else {
-                return Err(PyTypeError::new_err(format!("save_for_backward can only save variables, but argument {k} is of type {}", item.get_type().name()?)));
+                return Err(PyTypeError::new_err(format!(
+                    "save_for_backward can only save variables, but argument {k} is of type {}",
+                    item.get_type().name()?
+                )));
             };
-            let result = outputs.iter().zip(results).find_map(|(o, nr)| nr.filter(|_| o.as_ref().is_some_and(|o| o.is(&t))));
+            let result =
+                outputs.iter().zip(results).find_map(|(o, nr)| nr.filter(|_| o.as_ref().is_some_and(|o| o.is(&t))));
             saved.push(Some(match result {
                 // A result of a differentiable kind finds its history in the node; an input that was also returned is saved
                 // as the input it is.
-                Some(nr) if t.dtype().is_float() && !(self.is_input(&t) && !self.is_dirty(&t)) => SavedTensor::result(t.body(), nr),
+                Some(nr) if t.dtype().is_float() && !(self.is_input(&t) && !self.is_dirty(&t)) => {
+                    SavedTensor::result(t.body(), nr)
+                }
                 _ => SavedTensor::input("save_for_backward", &t, t.body())?,
             }));
         }

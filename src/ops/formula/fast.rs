@@ -31,7 +31,8 @@ pub(crate) fn binary(op: &'static Op, rule: &'static Elementwise, a: &Tensor, b:
         return apply::call_into(op, args);
     }
     let dtype = x.dtype;
-    let key = || Key { operands: smallvec![Given::Tensor(dtype); 2], numbers: 0, variant: 0, common: dtype, averaged: false };
+    let key =
+        || Key { operands: smallvec![Given::Tensor(dtype); 2], numbers: 0, variant: 0, common: dtype, averaged: false };
     let spec = rule.common_ref(op, (dtype == DType::F64) as usize, key);
     let records = mode::is_grad_enabled() && (a.requires_grad() || b.requires_grad());
     let bodies = [x, y];
@@ -48,7 +49,13 @@ pub(crate) fn binary_number(op: &'static Op, rule: &'static Elementwise, a: &Ten
         return apply::call_into(op, args);
     }
     let dtype = x.dtype;
-    let key = || Key { operands: smallvec![Given::Tensor(dtype), Given::Number], numbers: 0, variant: 0, common: dtype, averaged: false };
+    let key = || Key {
+        operands: smallvec![Given::Tensor(dtype), Given::Number],
+        numbers: 0,
+        variant: 0,
+        common: dtype,
+        averaged: false,
+    };
     let spec = rule.common_ref(op, 2 | (dtype == DType::F64) as usize, key);
     let records = mode::is_grad_enabled() && a.requires_grad();
     let bodies = [x];
