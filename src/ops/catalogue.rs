@@ -2,7 +2,9 @@
 
 use super::op::Op;
 use super::{
-    activation, arg, classes, combine, comparison, contract, copy, create, einsum, elementwise, embedding, index, index_view, linalg, loss, matmul, moments, movement, norm, random, rearrange, reduce, scan, scatter, scatter_reduce, search, selection, slicing, softmax, sort, special, strided, transcendental, vector_norm,
+    activation, arg, classes, combine, comparison, contract, copy, create, difference, einsum, elementwise, embedding,
+    index, index_view, linalg, loss, matmul, moments, movement, norm, quantile, random, rearrange, reduce, scan,
+    scatter, scatter_reduce, search, selection, slicing, softmax, sort, special, strided, transcendental, vector_norm,
 };
 
 /// The rows of each family.
@@ -18,6 +20,8 @@ pub static FAMILIES: &[&[&Op]] = &[
     moments::ROWS,
     vector_norm::ROWS,
     scan::ROWS,
+    difference::ROWS,
+    quantile::ROWS,
     softmax::ROWS,
     loss::ROWS,
     classes::ROWS,

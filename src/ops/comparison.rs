@@ -1,7 +1,7 @@
 //! Comparisons, tests of single numbers, logic and bit operations, element by element. Nothing here has a gradient; the
 //! in-place forms, which write truth values over numbers, have the gradient zero.
 
-use super::args::{Arg, Args, Read};
+use super::args::{Args, Read};
 use super::formula::{Accept, Elementwise, F};
 use super::op::Rule::{Composite as C, Elementwise as E};
 use super::op::{EVERYWHERE, FUNCTION, METHOD, OUT, op};
@@ -183,22 +183,4 @@ op! {
     /// `NotImplementedError` for anything but integers.
     BITWISE_RIGHT_SHIFT_OF bitwise_right_shift_of as "bitwise_right_shift"(input: Number, other: Tensor) -> Tensor = "", FUNCTION | OUT,
         E(Elementwise::bits(|f| f.n(0).shr(f.x(0))).accept(INTEGERS).promoting(1));
-    /// Whether both have one shape and equal elements; NaN equals nothing.
-    EQUAL equal(self, other: Tensor) -> Item = "", METHOD | FUNCTION,
-        C(|a| {
-            let (x, y) = (a.tensor(0)?, a.tensor(1)?);
-            let same = x.sizes() == y.sizes();
-            Ok(smallvec![if same { x.detach().eq(&y.detach())?.all((), false)? } else { crate::ops::full(&[], false.into(), DType::Bool)? }])
-        }),
-        |s| vec![s.tensors(&[&[2, 3], &[2, 3]])];
-    /// Whether all elements are close: [`isclose`](Self::isclose) everywhere.
-    ///
-    /// # Errors
-    /// As `isclose`.
-    ALLCLOSE allclose(self, other: Tensor, rtol: Float = 1e-05, atol: Float = 1e-08, equal_nan: Bool = false) -> Item = "", METHOD | FUNCTION,
-        C(|a| {
-            let (x, y) = (a.tensor(0)?.detach(), a.tensor(1)?.detach());
-            Ok(smallvec![x.isclose(&y, a.float(2)?, a.float(3)?, a.bool(4))?.all((), false)?])
-        }),
-        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.t(&[2, 3])), Arg::Float(1e-5), Arg::Float(1e-8), Arg::Bool(false)]];
 }

@@ -2,8 +2,8 @@
 
 use super::apply;
 use super::args::{Arg, Read};
-use super::op::{FUNCTION, METHOD, op};
 use super::op::Rule::{Composite as C, Structured as S, Update as U};
+use super::op::{FUNCTION, METHOD, op};
 use super::structured::Structured;
 use super::update::Update;
 use crate::autograd::{mode, no_grad};
@@ -81,7 +81,7 @@ op! {
         C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::U8)?])),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
     /// The tensor in bool: whether each element is not zero; itself if it is that already.
-    TO_Bool to_bool as "bool" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
+    TO_BOOL to_bool as "bool" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
         C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::Bool)?])),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
     /// The tensor in the dtype of another; itself if it has that already.
@@ -114,7 +114,6 @@ op! {
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.t(&[3])), Arg::Bool(false)]];
 }
 
-
 /// Where a copy of a tensor lies: as it does if it is dense, else row-major.
 pub(super) fn dense_like(layout: &Layout) -> Layout {
     if layout.is_dense() {
@@ -144,17 +143,21 @@ fn copy_into_layout(op: &'static str, body: &Body, layout: Layout) -> Result<Arc
 pub(crate) fn convert(op: &'static str, from: &Body, to: &Body) -> Result<()> {
     static CASTS: [[OnceLock<Executable>; 4]; 4] = [const { [const { OnceLock::new() }; 4] }; 4];
     let (a, b) = (from.dtype.compute(), to.dtype.compute());
-    let cast: &Executable = CASTS[a as usize][b as usize].get_or_init(|| Executable::new(trace(&[a], &[], |x, _| vec![x[0].cast(b)])));
+    let cast: &Executable =
+        CASTS[a as usize][b as usize].get_or_init(|| Executable::new(trace(&[a], &[], |x, _| vec![x[0].cast(b)])));
     let overlaps = from.storage.same(&to.storage) && from.layout != to.layout;
     if overlaps {
         // Reading and writing one memory through two layouts: by way of a copy.
-        let copy = Body::new(Storage::uninit(op, from.layout.numel() * from.dtype.size())?, Layout::contiguous(from.layout.sizes.clone()), from.dtype);
+        let copy = Body::new(
+            Storage::uninit(op, from.layout.numel() * from.dtype.size())?,
+            Layout::contiguous(from.layout.sizes.clone()),
+            from.dtype,
+        );
         convert(op, from, &copy)?;
         return convert(op, &copy, to);
     }
     cast.run(op, &to.layout.sizes, &[from.operand()], &[], &[to.operand()], Reduce::Sum)
 }
-
 
 /// The tensor in another dtype, differentiable; itself if it has it already.
 pub fn to_dtype(t: &Tensor, dtype: DType) -> Result<Tensor> {
@@ -171,7 +174,8 @@ pub fn sum_to_size(t: &Tensor, sizes: &[usize]) -> Result<Tensor> {
         bail!(runtime "sum_to_size", "size {{{sizes:?}}} is not expandable to size {{{have:?}}}.");
     }
     let lead = have.len() - sizes.len();
-    let dims: Vec<i64> = (0..have.len()).filter(|&d| d < lead || (sizes[d - lead] == 1 && have[d] != 1)).map(|d| d as i64).collect();
+    let dims: Vec<i64> =
+        (0..have.len()).filter(|&d| d < lead || (sizes[d - lead] == 1 && have[d] != 1)).map(|d| d as i64).collect();
     let summed = if dims.is_empty() { t.clone() } else { t.sum(&dims[..], true)? };
     summed.view(sizes)
 }
@@ -197,7 +201,8 @@ pub fn add_assign(a: &Tensor, b: &Tensor) -> Result<()> {
         to.bump_version();
         return Ok(());
     }
-    let args = apply::with_defaults(&super::elementwise::ADD, smallvec![Arg::Tensor(a.clone()), Arg::Tensor(b.clone())]);
+    let args =
+        apply::with_defaults(&super::elementwise::ADD, smallvec![Arg::Tensor(a.clone()), Arg::Tensor(b.clone())]);
     no_grad(|| apply::call_in_place(&super::elementwise::ADD, &args)).map(drop)
 }
 

@@ -132,10 +132,10 @@ pub enum Returns {
     Tuple,
     /// A tuple with field names, as `torch.return_types` has.
     Fields(&'static [&'static str]),
+    /// A truth value, of a tensor of one element.
+    Bool,
     /// A tuple if one of these parameters is true, else one tensor.
     TupleIf(&'static [usize]),
-    /// The number in a tensor of one element: `equal`, `allclose`.
-    Item,
 }
 
 /// What an operation does.
@@ -170,9 +170,12 @@ impl Op {
             ("false", _) => Arg::Bool(false),
             (t, Kind::Str | Kind::OptStr) => Arg::Str(t.trim_matches('"').into()),
             ("()", _) => Arg::Ints(Default::default()),
-            (t, Kind::Ints | Kind::OptInts) => {
-                Arg::Ints(t.trim_matches(['[', ']']).split(',').filter_map(|x| x.trim().replace("- ", "-").parse().ok()).collect())
-            }
+            (t, Kind::Ints | Kind::OptInts) => Arg::Ints(
+                t.trim_matches(['[', ']'])
+                    .split(',')
+                    .filter_map(|x| x.trim().replace("- ", "-").parse().ok())
+                    .collect(),
+            ),
             (t, kind) => {
                 let t = t.replace("- ", "-");
                 match (t.parse::<i64>(), t.parse::<f64>()) {
@@ -219,9 +222,9 @@ impl FromOutputs for Tensor {
     }
 }
 
-impl FromOutputs for crate::scalar::Scalar {
-    fn from_outputs(op: &'static Op, outputs: Outputs) -> Result<Self> {
-        Tensor::from_outputs(op, outputs)?.item()
+impl FromOutputs for bool {
+    fn from_outputs(op: &'static Op, outputs: Outputs) -> Result<bool> {
+        Ok(Tensor::from_outputs(op, outputs)?.item()?.to_bool())
     }
 }
 
@@ -324,13 +327,17 @@ macro_rules! op {
 }
 
 macro_rules! default_text {
-    () => { None };
-    ($d:expr) => { Some(stringify!($d)) };
+    () => {
+        None
+    };
+    ($d:expr) => {
+        Some(stringify!($d))
+    };
 }
 
 macro_rules! returns {
     (Tensor) => { $crate::ops::op::Returns::Tensor };
-    (Item) => { $crate::ops::op::Returns::Item };
+    (Bool) => { $crate::ops::op::Returns::Bool };
     (Vec) => { $crate::ops::op::Returns::Tuple };
     (Fields [$($f:literal),+]) => { $crate::ops::op::Returns::Fields(&[$($f),+]) };
     (TupleIf [$($f:literal),+]) => { $crate::ops::op::Returns::TupleIf(&[$($f),+]) };
@@ -338,7 +345,7 @@ macro_rules! returns {
 
 macro_rules! rust_type {
     (Tensor) => { $crate::tensor::Tensor };
-    (Item) => { $crate::scalar::Scalar };
+    (Bool) => { bool };
     (Vec <$t:ty>) => { Vec<$t> };
     (Fields [$a:literal, $b:literal]) => { ($crate::tensor::Tensor, $crate::tensor::Tensor) };
     (Fields [$($f:literal),+]) => { Vec<$crate::tensor::Tensor> };
@@ -346,8 +353,12 @@ macro_rules! rust_type {
 }
 
 macro_rules! samples {
-    () => { |_| Vec::new() };
-    ($e:expr) => { $e };
+    () => {
+        |_| Vec::new()
+    };
+    ($e:expr) => {
+        $e
+    };
 }
 
 pub(crate) use {default_text, op, returns, rust_type, samples};

@@ -53,7 +53,12 @@ pub(super) fn group(surface: u16, form: Form) -> Vec<Entry> {
         names.entry(name).or_default().extend(catalogue::rows().filter(|op| op.name == alias.of));
     }
     let entry = |(name, overloads): (String, Vec<&'static Op>)| {
-        Some(Entry { name: CString::new(name).ok()?, overloads, form, method: surface & (METHOD | INPLACE | PROPERTY) != 0 })
+        Some(Entry {
+            name: CString::new(name).ok()?,
+            overloads,
+            form,
+            method: surface & (METHOD | INPLACE | PROPERTY) != 0,
+        })
     };
     names.into_iter().filter_map(entry).collect()
 }
@@ -236,7 +241,8 @@ pub(super) fn install_methods(py: Python<'_>) -> PyResult<()> {
         // SAFETY: a type object and a definition that is never freed.
         let descriptor = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyDescr_NewMethod(class.as_type_ptr(), def))? };
         let property = entry.overloads[0].surface.has(PROPERTY);
-        let attribute = if property { py.import("builtins")?.getattr("property")?.call1((descriptor,))? } else { descriptor };
+        let attribute =
+            if property { py.import("builtins")?.getattr("property")?.call1((descriptor,))? } else { descriptor };
         class.setattr(&*entry.name.to_string_lossy(), attribute)?;
     }
     Ok(())

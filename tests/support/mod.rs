@@ -85,6 +85,9 @@ pub fn elementwise_call(op: &Op, rule: &Elementwise, s: &mut Sampler, pattern: &
                 number += 1;
                 let x = rule.numbers[number - 1];
                 if p.kind == Kind::Int { Arg::Int(x as i64) } else { Arg::Number(Scalar::Float(x)) }
+            } else if p.name == "reduction" && pattern == "empty" {
+                // The mean of nothing is NaN.
+                Arg::Str("sum".into())
             } else if p.default.is_some() {
                 op.default(at)
             } else if p.kind == Kind::Bool {

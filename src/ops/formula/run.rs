@@ -304,8 +304,15 @@ pub(super) fn execute(
     scalars: &[Scalar],
     outputs: &[Body],
 ) -> Result<()> {
-    let ins: SmallVec<[Operand<'_>; 4]> = inputs.iter().map(|b| b.operand()).collect();
-    let outs: SmallVec<[Operand<'_>; 2]> = outputs.iter().map(Body::operand).collect();
+    // Pushed one by one: this is the hot path, and collecting into a short list costs more than the rest of the call.
+    let mut ins: SmallVec<[Operand<'_>; 4]> = SmallVec::new();
+    for body in inputs {
+        ins.push(body.operand());
+    }
+    let mut outs: SmallVec<[Operand<'_>; 2]> = SmallVec::new();
+    for body in outputs {
+        outs.push(body.operand());
+    }
     spec.executable.run(spec.op, sizes, &ins, scalars, &outs, Spec::REDUCE)
 }
 
