@@ -45,7 +45,8 @@ fn summed(equation: &str, operands: &[Tensor]) -> Tensor {
                 (c, i)
             })
             .collect();
-        let flat = |term: &[char]| term.iter().fold(0, |at, &c| at * size(c) + index.iter().find(|l| l.0 == c).unwrap().1);
+        let flat =
+            |term: &[char]| term.iter().fold(0, |at, &c| at * size(c) + index.iter().find(|l| l.0 == c).unwrap().1);
         let product: f64 = terms.iter().zip(&numbers).map(|(term, v)| v[flat(term)]).product();
         out[flat(&output.chars().collect::<Vec<_>>())] += product;
     }
@@ -76,7 +77,8 @@ fn matmul_of_all_ranks() -> Result<()> {
             let want = summed(equation, &[squeezed, y.detach()]);
             assert_close(&x.matmul(&y)?.detach(), &want, equation);
             // The same numbers lying otherwise.
-            let turned = if p.len() > 1 { x.transpose(-1, -2)?.contiguous(None)?.transpose(-1, -2)? } else { x.clone() };
+            let turned =
+                if p.len() > 1 { x.transpose(-1, -2)?.contiguous(None)?.transpose(-1, -2)? } else { x.clone() };
             assert_eq!(values(&turned.matmul(&y)?), values(&x.matmul(&y)?), "{equation}: strides change bits");
         }
     }

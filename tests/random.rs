@@ -68,7 +68,12 @@ fn distributions_have_their_moments() -> Result<()> {
         (&random::EXPONENTIAL_, smallvec![number(2.0)], 0.5, 0.25),
         (&random::GEOMETRIC_, smallvec![number(0.25)], 4.0, 12.0),
         (&random::BERNOULLI_, smallvec![number(0.3)], 0.3, 0.21),
-        (&random::LOG_NORMAL_, smallvec![number(0.0), number(0.25)], (0.03125f64).exp(), (0.0625f64.exp() - 1.0) * 0.0625f64.exp()),
+        (
+            &random::LOG_NORMAL_,
+            smallvec![number(0.0), number(0.25)],
+            (0.03125f64).exp(),
+            (0.0625f64.exp() - 1.0) * 0.0625f64.exp(),
+        ),
         (&random::RANDOM_RANGE_, smallvec![Arg::Int(-2), Arg::Int(3)], 0.0, 2.0),
     ];
     for (op, args, mean, variance) in cases {
@@ -103,7 +108,12 @@ fn uniform_numbers_stay_below_the_end_in_every_dtype() -> Result<()> {
 #[test]
 fn strided_memory_gets_the_same_numbers() -> Result<()> {
     let fill = |t: &Tensor| {
-        let args = smallvec![Arg::Tensor(t.clone()), Arg::Float(0.0), Arg::Float(1.0), Arg::Generator(Generator::with_seed(9))];
+        let args = smallvec![
+            Arg::Tensor(t.clone()),
+            Arg::Float(0.0),
+            Arg::Float(1.0),
+            Arg::Generator(Generator::with_seed(9))
+        ];
         call_in_place(&random::NORMAL_, &args)
     };
     let dense = Tensor::from_slice(&[0f64; 6], &[3, 2])?;
@@ -161,13 +171,15 @@ fn permutations_and_draws_without_replacement_name_each_once() -> Result<()> {
     let weights = Tensor::from_slice(&[0f64, 1.0, 3.0, 0.0], &[4])?;
     let mut counts = [0; 4];
     for _ in 0..4000 {
-        let two = drawn(&random::MULTINOMIAL, &g, smallvec![Arg::Tensor(weights.clone()), Arg::Int(2)]).to_vec::<i64>()?;
+        let two =
+            drawn(&random::MULTINOMIAL, &g, smallvec![Arg::Tensor(weights.clone()), Arg::Int(2)]).to_vec::<i64>()?;
         assert_ne!(two[0], two[1]);
         counts[two[0] as usize] += 1;
     }
     assert_eq!((counts[0], counts[3]), (0, 0));
     assert!((2800..3200).contains(&counts[2]), "{counts:?}");
-    let many = drawn(&random::MULTINOMIAL, &g, smallvec![Arg::Tensor(weights), Arg::Int(4000), Arg::Bool(true)]).to_vec::<i64>()?;
+    let many = drawn(&random::MULTINOMIAL, &g, smallvec![Arg::Tensor(weights), Arg::Int(4000), Arg::Bool(true)])
+        .to_vec::<i64>()?;
     let twos = many.iter().filter(|i| **i == 2).count();
     assert!((2800..3200).contains(&twos) && many.iter().all(|i| *i == 1 || *i == 2), "{twos}");
     Ok(())
@@ -176,7 +188,8 @@ fn permutations_and_draws_without_replacement_name_each_once() -> Result<()> {
 #[test]
 fn integers_cover_their_range_and_no_more() -> Result<()> {
     let g = Generator::with_seed(6);
-    let t = drawn(&random::RANDINT, &g, smallvec![Arg::Int(-2), Arg::Int(2), Arg::Ints([1000][..].into())]).to_vec::<i64>()?;
+    let t = drawn(&random::RANDINT, &g, smallvec![Arg::Int(-2), Arg::Int(2), Arg::Ints([1000][..].into())])
+        .to_vec::<i64>()?;
     for wanted in -2..2 {
         assert!(t.contains(&wanted), "{wanted} never came");
     }

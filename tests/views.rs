@@ -144,7 +144,9 @@ fn gradients_of_some_pieces_only() -> Result<()> {
 
 #[test]
 fn resizing_keeps_memory_that_is_large_enough() -> Result<()> {
-    let resize = |t: &Tensor, sizes: &[i64]| call_in_place(&movement::RESIZE_, &smallvec![Arg::Tensor(t.clone()), Arg::Ints(sizes.into())]);
+    let resize = |t: &Tensor, sizes: &[i64]| {
+        call_in_place(&movement::RESIZE_, &smallvec![Arg::Tensor(t.clone()), Arg::Ints(sizes.into())])
+    };
     let t = counted(&[2, 3]);
     let view = t.view([6])?;
     resize(&t, &[2, 2])?;
@@ -152,7 +154,9 @@ fn resizing_keeps_memory_that_is_large_enough() -> Result<()> {
     assert_eq!(t.to_vec::<f64>()?, [9.0; 4]);
     resize(&t, &[8])?;
     assert_eq!(t.to_vec::<f64>()?[..6], [9.0; 6]);
-    assert!(resize(&leaf(&[2]), &[1]).unwrap_err().to_string().starts_with("cannot resize variables that require grad"));
+    assert!(
+        resize(&leaf(&[2]), &[1]).unwrap_err().to_string().starts_with("cannot resize variables that require grad")
+    );
     Ok(())
 }
 

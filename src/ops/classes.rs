@@ -22,7 +22,13 @@ fn class_dim(rank: usize) -> usize {
 }
 
 /// Reads targets for scores of a shape.
-fn targets(op: &'static str, target: &Tensor, weight: Option<&Tensor>, scores: &[usize], ignored: i64) -> Result<Targets> {
+fn targets(
+    op: &'static str,
+    target: &Tensor,
+    weight: Option<&Tensor>,
+    scores: &[usize],
+    ignored: i64,
+) -> Result<Targets> {
     let along = class_dim(scores.len());
     let positions = scores[along + 1..].iter().product();
     let target = row_major(op, target)?;
@@ -51,7 +57,8 @@ fn check(op: &'static str, x: &Tensor, target: &Tensor, weight: Option<&Tensor>)
     if !matches!(target.dtype(), DType::I64 | DType::U8) {
         bail!(runtime op, "expected target dtype to be Long or Byte, but got {}", target.dtype().legacy());
     }
-    let positions: Dims = sizes.iter().enumerate().filter(|(d, _)| *d != class_dim(sizes.len())).map(|(_, &s)| s).collect();
+    let positions: Dims =
+        sizes.iter().enumerate().filter(|(d, _)| *d != class_dim(sizes.len())).map(|(_, &s)| s).collect();
     let fits = want == positions || (sizes.len() == 1 && want[..] == [1]);
     if !fits {
         bail!(runtime op, "Expected target size {positions:?}, got {want:?}");
@@ -136,11 +143,15 @@ fn cross_entropy(a: &Args) -> Result<Outputs> {
         };
         let weight = weight.map(beside).transpose()?;
         let log = x.log_softmax(along as i64, None)?;
-        return super::apply::call(&SOFT_NLL, &smallvec![Arg::Tensor(log), Arg::Tensor(target), weight.into(), Arg::Str(reduction.into())]);
+        return super::apply::call(
+            &SOFT_NLL,
+            &smallvec![Arg::Tensor(log), Arg::Tensor(target), weight.into(), Arg::Str(reduction.into())],
+        );
     }
     let log = x.log_softmax(along as i64, None)?;
     let call = |row: &'static Op, args: Args| -> Result<Tensor> { super::apply::call_into(row, args) };
-    let loss = call(&NLL_LOSS, smallvec![Arg::Tensor(log.clone()), a[1].clone(), a[2].clone(), a[3].clone(), a[4].clone()])?;
+    let loss =
+        call(&NLL_LOSS, smallvec![Arg::Tensor(log.clone()), a[1].clone(), a[2].clone(), a[3].clone(), a[4].clone()])?;
     if smoothing == 0.0 {
         return Ok(smallvec![loss]);
     }
@@ -149,7 +160,10 @@ fn cross_entropy(a: &Args) -> Result<Outputs> {
     let counts = if x.rank() > 1 { insert(&counts, along)? } else { counts };
     let counts = super::to_dtype(&counts, log.dtype())?;
     let weight = weight.map(beside).transpose()?;
-    let spread = call(&SPREAD_NLL, smallvec![Arg::Tensor(log), Arg::Tensor(counts), weight.into(), Arg::Float(total), Arg::Str(reduction.into())])?;
+    let spread = call(
+        &SPREAD_NLL,
+        smallvec![Arg::Tensor(log), Arg::Tensor(counts), weight.into(), Arg::Float(total), Arg::Str(reduction.into())],
+    )?;
     Ok(smallvec![loss.mul(1.0 - smoothing)?.add(&spread.mul(smoothing / classes as f64)?)?])
 }
 
@@ -172,7 +186,15 @@ macro_rules! nll_samples {
     ($sizes:expr, $targets:expr) => {
         |s| {
             ["mean", "sum", "none"]
-                .map(|r| smallvec![Arg::Tensor(s.t(&$sizes)), Arg::Tensor(s.ints(&$targets, 0, 3)), Arg::None, Arg::Int(1), Arg::Str(r.into())])
+                .map(|r| {
+                    smallvec![
+                        Arg::Tensor(s.t(&$sizes)),
+                        Arg::Tensor(s.ints(&$targets, 0, 3)),
+                        Arg::None,
+                        Arg::Int(1),
+                        Arg::Str(r.into())
+                    ]
+                })
                 .into()
         }
     };

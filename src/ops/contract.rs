@@ -241,7 +241,9 @@ fn folds(t: &Tensor) -> bool {
 
 fn matmul(op: &'static str, x: &Tensor, y: &Tensor) -> Result<Tensor> {
     match (x.rank(), y.rank()) {
-        (0, _) | (_, 0) => bail!(runtime op, "both arguments to {op} need to be at least 1D, but they are {}D and {}D", x.rank(), y.rank()),
+        (0, _) | (_, 0) => {
+            bail!(runtime op, "both arguments to {op} need to be at least 1D, but they are {}D and {}D", x.rank(), y.rank())
+        }
         (1, 1) => x.dot(y),
         (2, 1) => x.mv(y),
         (1, 2) => x.unsqueeze(0)?.mm(y)?.squeeze_temporary(0),
@@ -314,7 +316,8 @@ fn bilinear(a: &Args) -> Result<Outputs> {
     }
     let rows: usize = lead.iter().product();
     // The rows of the first input times the weight are matrices, one for each row of the second.
-    let matrices = x.reshape([rows, i])?.mm(w.transpose(0, 1)?.reshape([i, outputs * j])?)?.reshape([rows, outputs, j])?;
+    let matrices =
+        x.reshape([rows, i])?.mm(w.transpose(0, 1)?.reshape([i, outputs * j])?)?.reshape([rows, outputs, j])?;
     let out = matrices.bmm(y.reshape([rows, j, 1])?)?;
     let whole: Dims = lead.iter().copied().chain([outputs]).collect();
     let out = out.reshape(&whole)?;
@@ -351,16 +354,20 @@ fn tensordot(x: &Tensor, y: &Tensor, left: &[i64], right: &[i64]) -> Result<Tens
                 x = x.sum([l], true)?;
                 p[l] = 1;
             }
-            (s, t) => bail!(runtime op, "contracted dimensions need to match, but first has size {s} in dim {l} and second has size {t} in dim {r}"),
+            (s, t) => {
+                bail!(runtime op, "contracted dimensions need to match, but first has size {s} in dim {l} and second has size {t} in dim {r}")
+            }
         }
         summed.push(l);
         other.push(r);
     }
-    let (kept_left, kept_right): (Dims, Dims) = ((0..p.len()).filter(|d| !summed.contains(d)).collect(), (0..q.len()).filter(|d| !other.contains(d)).collect());
+    let (kept_left, kept_right): (Dims, Dims) =
+        ((0..p.len()).filter(|d| !summed.contains(d)).collect(), (0..q.len()).filter(|d| !other.contains(d)).collect());
     let sizes: Dims = kept_left.iter().map(|&d| p[d]).chain(kept_right.iter().map(|&d| q[d])).collect();
     let order_left: Dims = kept_left.iter().chain(summed.iter()).copied().collect();
     let order_right: Dims = other.iter().chain(kept_right.iter()).copied().collect();
-    let (m, n): (usize, usize) = (kept_left.iter().map(|&d| p[d]).product(), kept_right.iter().map(|&d| q[d]).product());
+    let (m, n): (usize, usize) =
+        (kept_left.iter().map(|&d| p[d]).product(), kept_right.iter().map(|&d| q[d]).product());
     let (x, y) = (x.permute(&order_left[..])?, y.permute(&order_right[..])?);
     if kept_left.is_empty() && kept_right.is_empty() {
         return x.reshape([length])?.dot(y.reshape([length])?)?.view(&sizes);
@@ -410,7 +417,10 @@ fn multi_dot(tensors: &[Tensor]) -> Result<Tensor> {
         return matrices[0].mm(&matrices[1])?.view(&sizes);
     }
     // cost[i][j]: multiplications of the product i..=j at best, cut[i][j]: where it is cut.
-    let edges: Vec<f64> = std::iter::once(matrices[0].sizes()[0]).chain(matrices.iter().map(|m| m.sizes()[1])).map(|s| s as f64).collect();
+    let edges: Vec<f64> = std::iter::once(matrices[0].sizes()[0])
+        .chain(matrices.iter().map(|m| m.sizes()[1]))
+        .map(|s| s as f64)
+        .collect();
     let (mut cost, mut cut) = (vec![vec![0.0f64; n]; n], vec![vec![0usize; n]; n]);
     for length in 1..n {
         for i in 0..n - length {

@@ -123,7 +123,8 @@ op! {
         }),
         |s| vec![
             smallvec![Arg::Tensor(s.t(&[3, 3])), Arg::Tensor(s.t(&[3])), Arg::Bool(true)],
-            smallvec![Arg::Tensor(s.t(&[2, 3, 3])), Arg::Tensor(s.t(&[2, 3])), Arg::Bool(false)],
+            smallvec![Arg::Tensor(s.t(&[2, 3, 3])), Arg::Tensor(s.t(&[2, 3])), Arg::Bool(true)],
+            smallvec![Arg::Tensor(s.t(&[3, 3])), Arg::Tensor(s.t(&[2, 2, 3])), Arg::Bool(false)],
         ];
     /// `linalg.solve` of matrices and right sides with the same batches.
     SOLVE_COLUMNS solve_columns(self, other: Tensor) -> Tensor = "LinalgSolveExBackward0", 0,

@@ -97,7 +97,8 @@ fn check_probabilities(t: &Tensor, what: &str) -> Result<()> {
     let sizes = &body.layout.sizes;
     let outside = OUTSIDE.get(ty, &[ty], &[], |x, _| x[0].ge(x[0].zero()).and(x[0].le(x[0].literal(1.0))).not());
     let ones = super::reduce::aligned(sizes, &(0..sizes.len()).collect::<Vec<_>>());
-    let any = super::reduce::run("binary_cross_entropy", outside, sizes, &[&body], &[], (ones, DType::Bool), Reduce::Max)?;
+    let any =
+        super::reduce::run("binary_cross_entropy", outside, sizes, &[&body], &[], (ones, DType::Bool), Reduce::Max)?;
     if numel(sizes) > 0 && Tensor::from_body(any).item()?.to_bool() {
         bail!(runtime "binary_cross_entropy", "all elements of {what} should be between 0 and 1");
     }
@@ -140,10 +141,18 @@ fn gaussian(a: &Args) -> Result<Outputs> {
         Some((1, rest)) if !sizes.is_empty() && *rest == sizes[..sizes.len() - 1] => var,
         _ => bail!(value op, "var is of incorrect size"),
     };
-    if var.numel() > 0 && super::reduce::reduce(op, &var, &(0..var.rank()).collect::<Vec<_>>(), false, var.dtype(), Reduce::Min)?.item()?.to_f64() < 0.0 {
+    if var.numel() > 0
+        && super::reduce::reduce(op, &var, &(0..var.rank()).collect::<Vec<_>>(), false, var.dtype(), Reduce::Min)?
+            .item()?
+            .to_f64()
+            < 0.0
+    {
         bail!(value op, "var has negative entry/entries");
     }
-    super::apply::call(&GAUSSIAN_NLL_RAW, &smallvec![a[0].clone(), a[1].clone(), Arg::Tensor(var), a[3].clone(), a[4].clone(), a[5].clone()])
+    super::apply::call(
+        &GAUSSIAN_NLL_RAW,
+        &smallvec![a[0].clone(), a[1].clone(), Arg::Tensor(var), a[3].clone(), a[4].clone(), a[5].clone()],
+    )
 }
 
 /// `cosine_embedding_loss`: sums along the vectors, then a formula over the pairs.
@@ -166,7 +175,14 @@ fn cosine_embedding(a: &Args) -> Result<Outputs> {
     };
     super::apply::call(
         &COSINE_EMBEDDING_RAW,
-        &smallvec![Arg::Tensor(sum(x, y)?), Arg::Tensor(sum(x, x)?), Arg::Tensor(sum(y, y)?), a[2].clone(), a[3].clone(), a[4].clone()],
+        &smallvec![
+            Arg::Tensor(sum(x, y)?),
+            Arg::Tensor(sum(x, x)?),
+            Arg::Tensor(sum(y, y)?),
+            a[2].clone(),
+            a[3].clone(),
+            a[4].clone()
+        ],
     )
 }
 
@@ -187,7 +203,10 @@ fn triplet(a: &Args) -> Result<Outputs> {
     if a.bool(6) {
         far = far.minimum(&distance(positive, negative)?)?;
     }
-    super::apply::call(&HINGE_DIFFERENCE, &smallvec![Arg::Tensor(near), Arg::Tensor(far), Arg::Float(margin), a[7].clone()])
+    super::apply::call(
+        &HINGE_DIFFERENCE,
+        &smallvec![Arg::Tensor(near), Arg::Tensor(far), Arg::Float(margin), a[7].clone()],
+    )
 }
 
 macro_rules! samples {
@@ -279,6 +298,7 @@ op! {
             t * Sym::select(none, t.literal(1.0), t).log() - t * x
         })
         .variant(|a| Ok(a.bool(3) as u8))
+        .domain(&[(-1.5, 1.5), (0.1, 0.9)])
         .reduce(|a, sizes| match a.str(2) {
             "batchmean" => Ok(Some(Reduced { divisor: Some(sizes.first().copied().unwrap_or(1) as f64), ..Reduced::sum() })),
             other => reduction(other, sizes),

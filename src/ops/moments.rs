@@ -146,7 +146,8 @@ fn cov(a: &Args) -> Result<Outputs> {
         if w.numel() != n {
             bail!(runtime op, "cov(): expected {what} to have the same numel as there are observations in the input but got {} != {n}", w.numel());
         }
-        let fits = if what == "fweights" { !w.dtype().is_float() && w.dtype() != DType::Bool } else { w.dtype().is_float() };
+        let fits =
+            if what == "fweights" { !w.dtype().is_float() && w.dtype() != DType::Bool } else { w.dtype().is_float() };
         if !fits {
             let kind = if what == "fweights" { "integral" } else { "floating point" };
             bail!(runtime op, "cov(): expected {what} to have {kind} dtype but got {what} with {} dtype", w.dtype().legacy());
@@ -183,8 +184,18 @@ macro_rules! samples {
         |s| {
             vec![
                 smallvec![Arg::Tensor(s.t(&[2, 3, 4])), Arg::None, Arg::None, Arg::Bool(false)],
-                smallvec![Arg::Tensor(s.t(&[2, 3, 4])), Arg::Ints([0, -1][..].into()), Arg::Number(Scalar::Float(0.5)), Arg::Bool(false)],
-                smallvec![Arg::Tensor(s.t(&[3, 4])), Arg::Ints([1][..].into()), Arg::Number(Scalar::Int(0)), Arg::Bool(true)],
+                smallvec![
+                    Arg::Tensor(s.t(&[2, 3, 4])),
+                    Arg::Ints([0, -1][..].into()),
+                    Arg::Number(Scalar::Float(0.5)),
+                    Arg::Bool(false)
+                ],
+                smallvec![
+                    Arg::Tensor(s.t(&[3, 4])),
+                    Arg::Ints([1][..].into()),
+                    Arg::Number(Scalar::Int(0)),
+                    Arg::Bool(true)
+                ],
             ]
         }
     };

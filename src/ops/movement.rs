@@ -465,7 +465,7 @@ pub(super) fn infer_sizes(op: &'static str, sizes: &[i64], n: usize) -> Result<D
     let mut out: Dims = sizes.iter().map(|&s| s.max(0) as usize).collect();
     match (&unknown[..], known) {
         ([], Some(known)) if known == n => Ok(out),
-        (&[d], Some(known)) if known > 0 && n % known == 0 => {
+        (&[d], Some(known)) if known > 0 && n.is_multiple_of(known) => {
             out[d] = n / known;
             Ok(out)
         }
@@ -582,7 +582,9 @@ fn image(op: &'static str, t: &Tensor) -> Result<(Vec<i64>, [i64; 3])> {
     let sizes: Vec<i64> = t.sizes().iter().map(|&s| s as i64).collect();
     match sizes[..] {
         [ref lead @ .., c, h, w] => Ok((lead.to_vec(), [c, h, w])),
-        _ => bail!(runtime op, "{op} expects input to have at least 3 dimensions, but got input with {} dimension(s)", sizes.len()),
+        _ => {
+            bail!(runtime op, "{op} expects input to have at least 3 dimensions, but got input with {} dimension(s)", sizes.len())
+        }
     }
 }
 
@@ -613,7 +615,9 @@ pub(super) fn expanded(input: &Layout, size: &[i64]) -> Result<Layout> {
     for (d, &want) in size.iter().enumerate() {
         let have = d.checked_sub(pad).map(|d| (input.sizes[d], input.strides[d]));
         let (s, stride) = match (have, want) {
-            (None, -1) => bail!(runtime op, "The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension {d}"),
+            (None, -1) => {
+                bail!(runtime op, "The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension {d}")
+            }
             (None, w) if w >= 0 => (w as usize, 0),
             (Some((s, stride)), -1) => (s, stride),
             (Some((s, stride)), w) if w >= 0 && s == w as usize => (s, stride),

@@ -170,9 +170,12 @@ impl Op {
             ("false", _) => Arg::Bool(false),
             (t, Kind::Str | Kind::OptStr) => Arg::Str(t.trim_matches('"').into()),
             ("()", _) => Arg::Ints(Default::default()),
-            (t, Kind::Ints | Kind::OptInts) => {
-                Arg::Ints(t.trim_matches(['[', ']']).split(',').filter_map(|x| x.trim().replace("- ", "-").parse().ok()).collect())
-            }
+            (t, Kind::Ints | Kind::OptInts) => Arg::Ints(
+                t.trim_matches(['[', ']'])
+                    .split(',')
+                    .filter_map(|x| x.trim().replace("- ", "-").parse().ok())
+                    .collect(),
+            ),
             (t, kind) => {
                 let t = t.replace("- ", "-");
                 match (t.parse::<i64>(), t.parse::<f64>()) {
@@ -324,8 +327,12 @@ macro_rules! op {
 }
 
 macro_rules! default_text {
-    () => { None };
-    ($d:expr) => { Some(stringify!($d)) };
+    () => {
+        None
+    };
+    ($d:expr) => {
+        Some(stringify!($d))
+    };
 }
 
 macro_rules! returns {
@@ -346,8 +353,12 @@ macro_rules! rust_type {
 }
 
 macro_rules! samples {
-    () => { |_| Vec::new() };
-    ($e:expr) => { $e };
+    () => {
+        |_| Vec::new()
+    };
+    ($e:expr) => {
+        $e
+    };
 }
 
 pub(crate) use {default_text, op, returns, rust_type, samples};

@@ -62,10 +62,16 @@ fn quantile(op: &'static str, a: &Args, q: &Tensor, nan: bool) -> Result<Outputs
         "nearest" => at(&ranks.round()?)?,
         how @ ("linear" | "midpoint") => {
             let below = ranks.detach().floor()?;
-            let weight = if how == "linear" { ranks.sub(&below)? } else { super::full(&ranks.sizes(), Scalar::Float(0.5), x.dtype())? };
+            let weight = if how == "linear" {
+                ranks.sub(&below)?
+            } else {
+                super::full(&ranks.sizes(), Scalar::Float(0.5), x.dtype())?
+            };
             at(&below)?.lerp_tensor(&at(&ranks.ceil()?)?, &weight)?
         }
-        other => bail!(runtime op, "quantile() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {other}"),
+        other => {
+            bail!(runtime op, "quantile() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {other}")
+        }
     };
     // `[..., q]` becomes `[q, ...]`, with the reduced dimensions or without.
     let shape: Dims = match (a.bool(3), a.opt_int(2)) {
@@ -96,15 +102,35 @@ macro_rules! samples {
     (number) => {
         |s| {
             ["linear", "lower", "higher", "nearest", "midpoint"]
-                .map(|how| smallvec![Arg::Tensor(s.t(&[2, 5])), Arg::Float(0.3), Arg::Int(1), Arg::Bool(how == "lower"), Arg::Str(how.into())])
+                .map(|how| {
+                    smallvec![
+                        Arg::Tensor(s.t(&[2, 5])),
+                        Arg::Float(0.3),
+                        Arg::Int(1),
+                        Arg::Bool(how == "lower"),
+                        Arg::Str(how.into())
+                    ]
+                })
                 .into()
         }
     };
     (tensor) => {
         |s| {
             vec![
-                smallvec![Arg::Tensor(s.t(&[3, 2])), Arg::Tensor(s.between(&[2], 0.1, 0.4)), Arg::Int(0), Arg::Bool(true), Arg::Str("linear".into())],
-                smallvec![Arg::Tensor(s.t(&[3, 2])), Arg::Tensor(s.between(&[], 0.1, 0.15)), Arg::None, Arg::Bool(false), Arg::Str("linear".into())],
+                smallvec![
+                    Arg::Tensor(s.t(&[3, 2])),
+                    Arg::Tensor(s.between(&[2], 0.1, 0.4)),
+                    Arg::Int(0),
+                    Arg::Bool(true),
+                    Arg::Str("linear".into())
+                ],
+                smallvec![
+                    Arg::Tensor(s.t(&[3, 2])),
+                    Arg::Tensor(s.between(&[], 0.1, 0.15)),
+                    Arg::None,
+                    Arg::Bool(false),
+                    Arg::Str("linear".into())
+                ],
             ]
         }
     };

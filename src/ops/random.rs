@@ -612,7 +612,9 @@ fn normal(a: &Args) -> Result<Outputs> {
         sizes = broadcast("normal", &sizes, &t.sizes())?;
     }
     match std {
-        Some(s) if s.to_scalars()?.iter().any(|x| x.to_f64() < 0.0) => bail!(runtime "normal", "normal expects all elements of std >= 0.0"),
+        Some(s) if s.to_scalars()?.iter().any(|x| x.to_f64() < 0.0) => {
+            bail!(runtime "normal", "normal expects all elements of std >= 0.0")
+        }
         Some(_) => {}
         None => drop(deviation(a.float(1)?)?),
     }
@@ -675,7 +677,8 @@ fn multinomial(a: &Args) -> Result<Outputs> {
         }
     } else {
         // Waiting times of rate w: the first to come is class i with probability w_i, the second by what is left, and so on.
-        let times = generator.draw(op, &[rows * classes], DType::F64, Draw::Exponential { rate: 1.0 })?.to_vec::<f64>()?;
+        let times =
+            generator.draw(op, &[rows * classes], DType::F64, Draw::Exponential { rate: 1.0 })?.to_vec::<f64>()?;
         for (row, times) in weights.chunks_exact(classes).zip(times.chunks_exact(classes)) {
             let time = |&i: &usize| if row[i] > 0.0 { times[i] / row[i] } else { f64::INFINITY };
             let mut order: Vec<usize> = (0..classes).collect();
@@ -715,7 +718,7 @@ fn change(op: &'static Op, a: &Args, write: impl FnOnce(&Body) -> Result<()>) ->
         let written = Tensor::from_shared(body);
         record(op, &inner, None, no_gradient, &[], std::slice::from_ref(&written))?;
         if let Some(node) = written.grad_fn().node() {
-            inplace::rebase(target, node.clone())?;
+            inplace::rebase(target, node.clone(), 0)?;
         }
     }
     Ok(())

@@ -277,7 +277,8 @@ fn repeat_forward(a: &Args) -> Result<Outputs> {
     }
     let new = repeats.len() - sizes.len();
     if repeats.iter().any(|&r| r < 0) {
-        let shown: Vec<i64> = repeats.iter().enumerate().map(|(d, &r)| if d < new { r } else { r * sizes[d - new] as i64 }).collect();
+        let shown: Vec<i64> =
+            repeats.iter().enumerate().map(|(d, &r)| if d < new { r } else { r * sizes[d - new] as i64 }).collect();
         let bad = shown.iter().find(|s| **s < 0).copied().unwrap_or(-1);
         bail!(runtime "repeat", "Trying to create tensor with negative dimension {bad}: {shown:?}");
     }
@@ -285,7 +286,8 @@ fn repeat_forward(a: &Args) -> Result<Outputs> {
     let out = fresh("repeat", parts.iter().map(|&(r, s)| r.saturating_mul(s)).collect(), from.dtype)?;
     // Both sides seen with a dimension for the repetition before each dimension of the tensor.
     let apart: Dims = parts.iter().flat_map(|&(r, s)| [r, s]).collect();
-    let strides: Strides = (0..parts.len()).flat_map(|d| [0, if d < new { 0 } else { from.layout.strides[d - new] }]).collect();
+    let strides: Strides =
+        (0..parts.len()).flat_map(|d| [0, if d < new { 0 } else { from.layout.strides[d - new] }]).collect();
     let source = from.with_layout(Layout { sizes: apart.clone(), strides, offset: from.layout.offset });
     let target = out.with_layout(Layout::contiguous(apart));
     copy::convert("repeat", &source, &target)?;
@@ -313,7 +315,9 @@ fn flat_unless(t: &Tensor, dim: Option<i64>) -> Result<(Tensor, i64)> {
 
 fn check_output_size(asked: Option<i64>, found: i64) -> Result<()> {
     match asked {
-        Some(n) if n != found => bail!(runtime "repeat_interleave", "repeat_interleave: Invalid output_size, expected {found} but got {n}"),
+        Some(n) if n != found => {
+            bail!(runtime "repeat_interleave", "repeat_interleave: Invalid output_size, expected {found} but got {n}")
+        }
         _ => Ok(()),
     }
 }
@@ -327,7 +331,8 @@ fn repeated_positions(repeats: &Tensor) -> Result<Tensor> {
     if counts.iter().any(|&n| n < 0) {
         bail!(runtime "repeat_interleave", "repeats can not be negative");
     }
-    let index: Vec<i64> = counts.iter().enumerate().flat_map(|(i, &n)| std::iter::repeat_n(i as i64, n as usize)).collect();
+    let index: Vec<i64> =
+        counts.iter().enumerate().flat_map(|(i, &n)| std::iter::repeat_n(i as i64, n as usize)).collect();
     Tensor::from_slice(&index, &[index.len()])
 }
 
@@ -391,7 +396,7 @@ fn triangle(op: &'static str, a: &Args, upper: bool) -> Result<Outputs> {
 }
 
 fn check_pad(t: &Tensor, pad: &[i64]) -> Result<()> {
-    if pad.len() % 2 != 0 {
+    if !pad.len().is_multiple_of(2) {
         bail!(runtime "pad", "Padding length must be divisible by 2");
     }
     if pad.len() > 2 * t.rank() {

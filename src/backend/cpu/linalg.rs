@@ -19,7 +19,14 @@ pub(crate) struct Lu {
 }
 
 /// `c -= a @ b` with operands inside one row-major matrix of `n` columns, given by the position of their first element.
-fn subtract_product(matrix: &mut [f64], n: usize, (m, k, columns): (usize, usize, usize), a: usize, b: usize, c: usize) {
+fn subtract_product(
+    matrix: &mut [f64],
+    n: usize,
+    (m, k, columns): (usize, usize, usize),
+    a: usize,
+    b: usize,
+    c: usize,
+) {
     if m * k * columns == 0 {
         return;
     }
@@ -70,7 +77,14 @@ impl Lu {
                     below[end..n].iter_mut().zip(row).for_each(|(x, u)| *x -= factor * u);
                 }
             }
-            subtract_product(&mut matrix, n, (n - end, end - start, n - end), end * n + start, start * n + end, end * n + end);
+            subtract_product(
+                &mut matrix,
+                n,
+                (n - end, end - start, n - end),
+                end * n + start,
+                start * n + end,
+                end * n + end,
+            );
         }
         Lu { matrix, n, rows, odd }
     }
@@ -104,7 +118,8 @@ impl Lu {
 
     /// The sign of the determinant and the logarithm of its magnitude.
     pub(crate) fn slogdet(&self) -> (f64, f64) {
-        let sign = self.diagonal().fold(if self.odd { -1.0 } else { 1.0 }, |s, d| if d == 0.0 { 0.0 } else { s * d.signum() });
+        let sign =
+            self.diagonal().fold(if self.odd { -1.0 } else { 1.0 }, |s, d| if d == 0.0 { 0.0 } else { s * d.signum() });
         (sign, self.diagonal().map(|d| d.abs().ln()).sum())
     }
 

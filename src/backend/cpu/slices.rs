@@ -91,10 +91,22 @@ pub(super) use with_float;
 macro_rules! with_compute {
     ($dtype:expr, $T:ident => $body:expr) => {
         match $dtype.compute() {
-            $crate::dtype::Compute::F32 => { type $T = f32; $body }
-            $crate::dtype::Compute::F64 => { type $T = f64; $body }
-            $crate::dtype::Compute::I64 => { type $T = i64; $body }
-            $crate::dtype::Compute::Bool => { type $T = u8; $body }
+            $crate::dtype::Compute::F32 => {
+                type $T = f32;
+                $body
+            }
+            $crate::dtype::Compute::F64 => {
+                type $T = f64;
+                $body
+            }
+            $crate::dtype::Compute::I64 => {
+                type $T = i64;
+                $body
+            }
+            $crate::dtype::Compute::Bool => {
+                type $T = u8;
+                $body
+            }
         }
     };
 }

@@ -110,7 +110,8 @@ impl Compiled {
                     let constant = |r: u32| matches!(program.insts[r as usize], Inst::Scalar(_) | Inst::Const(_));
                     let scalar = match *inst {
                         Inst::Binary(op, l, r) if constant(l) != constant(r) => {
-                            kernels::with_scalar(op, operand_type, fma).map(|(right, left)| if constant(r) { right } else { left })
+                            kernels::with_scalar(op, operand_type, fma)
+                                .map(|(right, left)| if constant(r) { right } else { left })
                         }
                         _ => None,
                     };
