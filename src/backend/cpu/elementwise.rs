@@ -559,6 +559,23 @@ mod tests {
     }
 
     #[test]
+    fn memory_of_an_output_takes_nothing_wider() {
+        // Three steps: the third could reuse the register of the first, which holds doubles.
+        let e = Executable::new(trace(&[F64], &[], |x, _| vec![(x[0] * x[0] + 1.0).sqrt().cast(F32)]));
+        let n = 700;
+        let (s, out) = (Storage::uninit("test", n * 8).unwrap(), tensor(&vec![-1.0; 2 * n]));
+        // SAFETY: fresh memory of this size.
+        (0..n).for_each(|i| unsafe { s.ptr().cast::<f64>().add(i).write(i as f64) });
+        let layout = Layout::contiguous([n][..].into());
+        let ins = [Operand { storage: &s, layout: &layout, dtype: DType::F64 }];
+        let outs = [Operand { storage: &out, layout: &layout, dtype: DType::F32 }];
+        e.run("test", &[n], &ins, &[], &outs, Reduce::Sum).unwrap();
+        let got = values(&out, 2 * n);
+        assert!((0..n).all(|i| got[i] == ((i * i + 1) as f64).sqrt() as f32));
+        assert!(got[n..].iter().all(|v| *v == -1.0));
+    }
+
+    #[test]
     fn a_constant_first_used_late_keeps_its_value() {
         // The register of the square is free when the literal comes, but is written again in every block.
         let e = Executable::new(trace(&[F32], &[F32], |x, _| vec![(x[0] * x[0] + x[0]) * 2.0]));

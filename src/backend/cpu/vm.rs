@@ -132,8 +132,9 @@ impl Compiled {
                     });
                     let mut args = [0; 3];
                     inst.operands().zip(&mut args).for_each(|(r, arg)| *arg = slot[r as usize]);
-                    // The result's slot is taken before the operands' are freed: kernels may not write what they read.
-                    slot[at] = take(&mut free);
+                    // The result's slot is taken before the operands' are freed: kernels may not write what they read. That of
+                    // an output may become the output's memory, where nothing else, perhaps wider, may be written before.
+                    slot[at] = take(if last_use[at] == usize::MAX { &mut *none } else { &mut free });
                     steps.push(Step { kernel, args, out: slot[at] });
                     for r in inst.operands() {
                         let dead = last_use[r as usize] == at && program.insts[r as usize].computes();
