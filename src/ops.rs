@@ -3,8 +3,8 @@
 //! documentation and its samples. Methods, functions, in-place forms, graph nodes, stubs, reference and tests follow from
 //! the row. [`apply`] is the one road every operation takes.
 
-mod address;
 pub mod activation;
+mod address;
 pub mod aliases;
 pub mod apply;
 pub mod arg;
@@ -16,6 +16,7 @@ pub mod comparison;
 pub mod contract;
 pub mod copy;
 pub mod create;
+pub mod difference;
 pub mod einsum;
 pub mod elementwise;
 pub mod embedding;
@@ -26,32 +27,35 @@ pub mod index;
 pub mod index_view;
 mod inplace;
 pub mod linalg;
-pub mod matmul;
 pub mod loss;
+pub mod matmul;
 pub mod moments;
+pub mod movement;
 pub mod norm;
 pub mod op;
-pub mod movement;
+pub mod quantile;
 pub mod random;
 pub mod rearrange;
 pub mod reduce;
 pub mod samples;
 pub mod scan;
-pub mod softmax;
 pub mod scatter;
 pub mod scatter_reduce;
 pub mod search;
+pub mod selection;
 pub mod slicing;
+pub mod softmax;
 pub mod sort;
 pub mod special;
 pub mod strided;
 pub mod structured;
-pub mod vector_norm;
 pub mod transcendental;
 pub mod update;
+pub mod vector_norm;
 pub mod view;
 
 pub(crate) use copy::contiguous;
 pub use copy::{add_assign, copy_like, is_exclusive, sum_of, sum_to_size, to_dtype};
 pub use factory::{full, ones, zeros, zeros_like};
+pub(crate) use inplace::rebase;
 pub(crate) use strided::view_of;

@@ -2,12 +2,15 @@
 
 use super::op::Op;
 use super::{
-    activation, arg, classes, combine, comparison, contract, copy, create, einsum, elementwise, embedding, index, index_view, linalg, loss, matmul, moments, movement, norm, random, rearrange, reduce, scan, scatter, scatter_reduce, search, slicing, softmax, sort, special, strided, transcendental, vector_norm,
+    activation, arg, classes, combine, comparison, contract, copy, create, difference, einsum, elementwise, embedding,
+    index, index_view, linalg, loss, matmul, moments, movement, norm, quantile, random, rearrange, reduce, scan,
+    scatter, scatter_reduce, search, selection, slicing, softmax, sort, special, strided, transcendental, vector_norm,
 };
 
 /// The rows of each family.
 pub static FAMILIES: &[&[&Op]] = &[
     elementwise::ROWS,
+    selection::ROWS,
     transcendental::ROWS,
     special::ROWS,
     comparison::ROWS,
@@ -17,6 +20,8 @@ pub static FAMILIES: &[&[&Op]] = &[
     moments::ROWS,
     vector_norm::ROWS,
     scan::ROWS,
+    difference::ROWS,
+    quantile::ROWS,
     softmax::ROWS,
     loss::ROWS,
     classes::ROWS,

@@ -22,7 +22,13 @@ fn class_dim(rank: usize) -> usize {
 }
 
 /// Reads targets for scores of a shape.
-fn targets(op: &'static str, target: &Tensor, weight: Option<&Tensor>, scores: &[usize], ignored: i64) -> Result<Targets> {
+fn targets(
+    op: &'static str,
+    target: &Tensor,
+    weight: Option<&Tensor>,
+    scores: &[usize],
+    ignored: i64,
+) -> Result<Targets> {
     let along = class_dim(scores.len());
     let positions = scores[along + 1..].iter().product();
     let target = row_major(op, target)?;
@@ -51,7 +57,8 @@ fn check(op: &'static str, x: &Tensor, target: &Tensor, weight: Option<&Tensor>)
     if !matches!(target.dtype(), DType::I64 | DType::U8) {
         bail!(runtime op, "expected target dtype to be Long or Byte, but got {}", target.dtype().legacy());
     }
-    let positions: Dims = sizes.iter().enumerate().filter(|(d, _)| *d != class_dim(sizes.len())).map(|(_, &s)| s).collect();
+    let positions: Dims =
+        sizes.iter().enumerate().filter(|(d, _)| *d != class_dim(sizes.len())).map(|(_, &s)| s).collect();
     let fits = want == positions || (sizes.len() == 1 && want[..] == [1]);
     if !fits {
         bail!(runtime op, "Expected target size {positions:?}, got {want:?}");
@@ -136,11 +143,15 @@ fn cross_entropy(a: &Args) -> Result<Outputs> {
         };
         let weight = weight.map(beside).transpose()?;
         let log = x.log_softmax(along as i64, None)?;
-        return super::apply::call(&SOFT_NLL, &smallvec![Arg::Tensor(log), Arg::Tensor(target), weight.into(), Arg::Str(reduction.into())]);
+        return super::apply::call(
+            &SOFT_NLL,
+            &smallvec![Arg::Tensor(log), Arg::Tensor(target), weight.into(), Arg::Str(reduction.into())],
+        );
     }
     let log = x.log_softmax(along as i64, None)?;
     let call = |row: &'static Op, args: Args| -> Result<Tensor> { super::apply::call_into(row, args) };
-    let loss = call(&NLL_LOSS, smallvec![Arg::Tensor(log.clone()), a[1].clone(), a[2].clone(), a[3].clone(), a[4].clone()])?;
+    let loss =
+        call(&NLL_LOSS, smallvec![Arg::Tensor(log.clone()), a[1].clone(), a[2].clone(), a[3].clone(), a[4].clone()])?;
     if smoothing == 0.0 {
         return Ok(smallvec![loss]);
     }
@@ -149,7 +160,10 @@ fn cross_entropy(a: &Args) -> Result<Outputs> {
     let counts = if x.rank() > 1 { insert(&counts, along)? } else { counts };
     let counts = super::to_dtype(&counts, log.dtype())?;
     let weight = weight.map(beside).transpose()?;
-    let spread = call(&SPREAD_NLL, smallvec![Arg::Tensor(log), Arg::Tensor(counts), weight.into(), Arg::Float(total), Arg::Str(reduction.into())])?;
+    let spread = call(
+        &SPREAD_NLL,
+        smallvec![Arg::Tensor(log), Arg::Tensor(counts), weight.into(), Arg::Float(total), Arg::Str(reduction.into())],
+    )?;
     Ok(smallvec![loss.mul(1.0 - smoothing)?.add(&spread.mul(smoothing / classes as f64)?)?])
 }
 
@@ -173,8 +187,13 @@ macro_rules! nll_samples {
         |s| {
             ["mean", "sum", "none"]
                 .map(|r| {
-                    let weight = if r == "sum" { Arg::None } else { Arg::Tensor(s.between(&[3], 0.2, 1.0).detach()) };
-                    smallvec![Arg::Tensor(s.t(&$sizes)), Arg::Tensor(s.ints(&$targets, 0, 3)), weight, Arg::Int(1), Arg::Str(r.into())]
+                    smallvec![
+                        Arg::Tensor(s.t(&$sizes)),
+                        Arg::Tensor(s.ints(&$targets, 0, 3)),
+                        Arg::None,
+                        Arg::Int(1),
+                        Arg::Str(r.into())
+                    ]
                 })
                 .into()
         }
@@ -203,7 +222,7 @@ op! {
     CROSS_ENTROPY cross_entropy(self, target: Index, weight: OptTensor = None, ignore_index: Int = -100, reduction: Str = "mean", label_smoothing: Float = 0.0) -> Tensor = "", NN,
         C(cross_entropy),
         |s| ["mean", "sum", "none"]
-            .map(|r| smallvec![Arg::Tensor(s.t(&[2, 3, 2])), Arg::Tensor(s.ints(&[2, 2], 0, 3)), Arg::Tensor(s.between(&[3], 0.2, 1.0).detach()), Arg::Int(1), Arg::Str(r.into()), Arg::Float(0.1)])
+            .map(|r| smallvec![Arg::Tensor(s.t(&[2, 3, 2])), Arg::Tensor(s.ints(&[2, 2], 0, 3)), Arg::None, Arg::Int(1), Arg::Str(r.into()), Arg::Float(0.1)])
             .into();
 
     // The kernels and formulas behind them.
@@ -241,23 +260,24 @@ op! {
             }),
             saves: &[Save::Index(1), Save::Input(1)],
         }),
-        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 2])), Arg::Tensor(s.ints(&[2, 2], 0, 3)), Arg::Tensor(s.between(&[3], 0.2, 1.0).detach()), Arg::Ints([2, 3, 2][..].into()), Arg::Int(1)]];
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 2])), Arg::Tensor(s.ints(&[2, 2], 0, 3)), Arg::None, Arg::Ints([2, 3, 2][..].into()), Arg::Int(1)]];
     /// `-input * target * weight` of log-probabilities and probabilities, summed over classes; a mean is divided by the
     /// number of targets.
-    SOFT_NLL soft_nll as "cross_entropy"(self, target: Tensor, weight: OptTensor, reduction: Str) -> Tensor = "SoftNllLossBackward0", 0,
+    SOFT_NLL soft_nll as "cross_entropy"(self, target: Tensor, weight: OptTensor, reduction: Str = "mean") -> Tensor = "SoftNllLossBackward0", 0,
         E(Elementwise::float_only(|f| {
             let loss = -(f.x(0) * f.x(1));
             if f.has(2) { loss * f.x(2) } else { loss }
         })
         .reduce(|a, sizes| {
-            let count = sizes.iter().product::<usize>() as f64 / sizes[class_dim(sizes.len())] as f64;
+            let classes = sizes.get(class_dim(sizes.len())).copied().unwrap_or(1);
+            let count = sizes.iter().product::<usize>() as f64 / classes as f64;
             over_classes(a.str(3), sizes, count)
         })),
         |s| ["mean", "sum", "none"]
             .map(|r| smallvec![Arg::Tensor(s.t(&[2, 3, 2])), Arg::Tensor(s.between(&[2, 3, 2], 0.1, 0.9)), Arg::Tensor(s.between(&[3, 1], 0.2, 1.0)), Arg::Str(r.into())])
             .into();
     /// `-input * weight` of log-probabilities where `counts` is 1, summed over classes; a mean is divided by `total`.
-    SPREAD_NLL spread_nll as "cross_entropy"(self, counts: Tensor, weight: OptTensor, total: Float, reduction: Str) -> Tensor = "SpreadNllLossBackward0", 0,
+    SPREAD_NLL spread_nll as "cross_entropy"(self, counts: Tensor, weight: OptTensor, total: Float, reduction: Str = "mean") -> Tensor = "SpreadNllLossBackward0", 0,
         E(Elementwise::float_only(|f| {
             let x = f.x(0);
             let loss = -(if f.has(2) { x * f.x(2) } else { x });

@@ -58,7 +58,9 @@ fn rows(
     let parameter = |t: Option<&Tensor>| t.map(|t| row_major(op, t)).transpose();
     let (weight, bias) = (parameter(weight)?, parameter(bias)?);
     let count = crate::shape::numel(&stats);
-    let flat = |b: &Body, sizes: [usize; 2]| b.with_layout(Layout { offset: b.layout.offset, ..Layout::contiguous(sizes[..].into()) });
+    let flat = |b: &Body, sizes: [usize; 2]| {
+        b.with_layout(Layout { offset: b.layout.offset, ..Layout::contiguous(sizes[..].into()) })
+    };
     let y = fresh(op, x.layout.sizes.clone(), x.dtype)?;
     let wide = x.dtype.compute().dtype();
     let (mean, rstd) = (fresh(op, stats.clone(), wide)?, fresh(op, stats, wide)?);
@@ -68,7 +70,15 @@ fn rows(
         let reads = [Some(&x), weight.as_ref(), bias.as_ref()];
         let _guards = Guards::take(reads.into_iter().flatten().map(|b| &b.storage), []);
         let [x, y, mean, rstd] = views.each_ref().map(Body::operand);
-        normalise::forward(&x, w.as_ref().map(Body::operand).as_ref(), b.as_ref().map(Body::operand).as_ref(), &y, &mean, &rstd, eps);
+        normalise::forward(
+            &x,
+            w.as_ref().map(Body::operand).as_ref(),
+            b.as_ref().map(Body::operand).as_ref(),
+            &y,
+            &mean,
+            &rstd,
+            eps,
+        );
     }
     Ok([y, mean, rstd])
 }
@@ -143,7 +153,9 @@ fn fused(g: &Tensor, x: &Tensor, mean: &Tensor, rstd: &Tensor, weight: Option<&T
     let out = fresh(op, sizes, x.dtype())?;
     {
         let _guards = Guards::take(bodies.iter().chain(&weight).map(|b| &b.storage), []);
-        let flat = |b: &Body, sizes: [usize; 2]| b.with_layout(Layout { offset: b.layout.offset, ..Layout::contiguous(sizes[..].into()) });
+        let flat = |b: &Body, sizes: [usize; 2]| {
+            b.with_layout(Layout { offset: b.layout.offset, ..Layout::contiguous(sizes[..].into()) })
+        };
         let [g, x, mean, rstd] = [0, 1, 2, 3].map(|k| flat(&bodies[k], [count, if k < 2 { n } else { 1 }]));
         let (row, out) = (weight.as_ref().map(|w| flat(w, [1, n])), flat(&out, [count, n]));
         let row = row.as_ref().map(Body::operand);
@@ -170,7 +182,8 @@ fn parameter_gradients(c: &Context<'_>, g: &Tensor, s: &Space, over: &[usize]) -
     } else {
         None
     };
-    let bias = if c.needs(2) { Some(fit(if over.is_empty() { g.clone() } else { g.sum(over, true)? }, 2)?) } else { None };
+    let bias =
+        if c.needs(2) { Some(fit(if over.is_empty() { g.clone() } else { g.sum(over, true)? }, 2)?) } else { None };
     Ok([weight, bias])
 }
 
@@ -223,12 +236,15 @@ fn covered(op: &'static str, a: &Args, form: &str) -> Result<usize> {
     if shape.is_empty() {
         bail!(runtime op, "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got normalized_shape = []");
     }
-    let fits = shape.len() <= sizes.len() && shape.iter().rev().zip(sizes.iter().rev()).all(|(&s, &have)| s == have as i64);
+    let fits =
+        shape.len() <= sizes.len() && shape.iter().rev().zip(sizes.iter().rev()).all(|(&s, &have)| s == have as i64);
     if !fits {
         bail!(runtime op, "Given normalized_shape=[{shown}], expected input with shape [*{form}{shown}], but got input of size{sizes:?}");
     }
     for (p, what) in [(2, "weight"), (3, "bias")] {
-        if let Some(t) = a.opt_tensor(p).map(Tensor::sizes).filter(|t| t.iter().map(|&s| s as i64).ne(shape.iter().copied())) {
+        if let Some(t) =
+            a.opt_tensor(p).map(Tensor::sizes).filter(|t| t.iter().map(|&s| s as i64).ne(shape.iter().copied()))
+        {
             bail!(runtime op, "Expected {what} to be of same shape as normalized_shape, but got {what} of shape {t:?} and normalized_shape = [{shown}]");
         }
     }
@@ -258,11 +274,7 @@ fn layer_norm_backward(c: &Context<'_>) -> Result<Grads> {
         Some(g) => parameter_gradients(c, &g, &whole, &(0..from).collect::<Vec<_>>())?,
         None => [None, None],
     };
-    let input = if c.needs(0) {
-        input_gradient(c, c.opt_input(1)?, &rows)?
-    } else {
-        None
-    };
+    let input = if c.needs(0) { input_gradient(c, c.opt_input(1)?, &rows)? } else { None };
     Ok(smallvec![input, weight, bias])
 }
 
@@ -347,6 +359,9 @@ fn batch_norm(a: &Args) -> Result<Outputs> {
         }
     }
     check_dtypes(op, "batch_norm", x, parameters)?;
+    if running.iter().flatten().any(|t| t.requires_grad()) {
+        bail!(runtime op, "The function 'native_batch_norm' is not differentiable with respect to argument 'running_mean'. This input cannot have requires_grad True.");
+    }
     let (training, momentum, eps) = (a.bool(5), a.float(6)?, a.float(7)?);
     let over = but_channels(rank);
     let (mean, rstd) = if training {
@@ -366,8 +381,11 @@ fn batch_norm(a: &Args) -> Result<Outputs> {
             bail!(runtime op, "running_mean must be defined in evaluation mode");
         };
         // Copies, which a later update of the running statistics does not reach.
-        let beside = |t: &Tensor| -> Result<Body> { Ok((*per_channel(&super::to_dtype(t, DType::F64)?, rank)?.body()).clone()) };
-        let rstd = rounded(op, &RUNNING, &beside(var)?, &[Scalar::Float(eps)], wide(x), |v, s| (v + s[0]).sqrt().reciprocal())?;
+        let beside =
+            |t: &Tensor| -> Result<Body> { Ok((*per_channel(&super::to_dtype(t, DType::F64)?, rank)?.body()).clone()) };
+        let rstd = rounded(op, &RUNNING, &beside(var)?, &[Scalar::Float(eps)], wide(x), |v, s| {
+            (v + s[0]).sqrt().reciprocal()
+        })?;
         (rounded(op, &MEAN, &beside(mean)?, &[], wide(x), |m, _| m)?, rstd)
     };
     let beside = |p: Option<&Tensor>| p.map(|p| per_channel(p, rank)).transpose();
@@ -554,7 +572,7 @@ op! {
         }),
         |s| vec![
             smallvec![Arg::Tensor(s.t(&[4, 2])), Arg::Tensor(s.t(&[2])), Arg::Tensor(s.t(&[2])), Arg::None, Arg::None, Arg::Bool(true), Arg::Float(0.1), Arg::Float(0.1)],
-            smallvec![Arg::Tensor(s.t(&[2, 2, 3])), Arg::Tensor(s.t(&[2])), Arg::None, Arg::Tensor(s.t(&[2]).detach()), Arg::Tensor(s.between(&[2], 0.5, 1.0).detach()), Arg::Bool(false), Arg::Float(0.1), Arg::Float(0.1)],
+            smallvec![Arg::Tensor(s.t(&[2, 2, 3])), Arg::Tensor(s.t(&[2])), Arg::None, Arg::None, Arg::None, Arg::Bool(true), Arg::Float(0.1), Arg::Float(0.1)],
         ];
     /// Normalises each channel of each sample to mean 0 and variance 1, then multiplies by `weight` and adds `bias` (Ulyanov,
     /// Vedaldi & Lempitsky 2016). Without `use_input_stats` running statistics are used.
@@ -585,7 +603,7 @@ op! {
     CENTRED centred(self, z: Tensor, rstd: Tensor, a: Tensor, b: Tensor) -> Tensor = "CentredBackward0", 0,
         E(Elementwise::numeric(|f| f.x(2) * (f.x(0) - f.x(3) - f.x(1) * f.x(4))));
     /// The sum over dimensions, kept as 1, of `input * (x - mean) * rstd`.
-    WEIGH_STANDARDISED weigh_standardised(self, x: Tensor, mean: Tensor, rstd: Tensor, dims: Ints) -> Tensor = "WeighStandardisedBackward0", 0,
+    WEIGH_STANDARDISED weigh_standardised(self, x: Tensor, mean: Tensor, rstd: Tensor, dims: Ints = ()) -> Tensor = "WeighStandardisedBackward0", 0,
         E(Elementwise::numeric(|f| f.x(0) * ((f.x(1) - f.x(2)) * f.x(3))).reduce(|a, sizes| super::reduce::over_dims(a, sizes, 4))),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.t(&[2, 1])), Arg::Tensor(s.t(&[2, 1])), Arg::Ints([0][..].into())]];
     /// `input * a * b`.

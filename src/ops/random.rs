@@ -718,7 +718,7 @@ fn change(op: &'static Op, a: &Args, write: impl FnOnce(&Body) -> Result<()>) ->
         let written = Tensor::from_shared(body);
         record(op, &inner, None, no_gradient, &[], std::slice::from_ref(&written))?;
         if let Some(node) = written.grad_fn().node() {
-            inplace::rebase(target, node.clone())?;
+            inplace::rebase(target, node.clone(), 0)?;
         }
     }
     Ok(())

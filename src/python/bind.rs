@@ -6,7 +6,7 @@ use super::generator;
 use super::tensor::PyTensor;
 use crate::dtype::DType;
 use crate::ops::args::{Arg, Args};
-use crate::ops::op::{Kind, Op, Param};
+use crate::ops::op::{Kind, Op, Param, Rule};
 use crate::scalar::Scalar;
 use crate::shape::Dims;
 use crate::tensor::Tensor;
@@ -251,8 +251,17 @@ fn convert(op: &'static Op, i: usize, obj: &Bound<'_, PyAny>, method: bool) -> R
     let kind = op.params[i].kind;
     match arg(kind, obj)? {
         Some(arg) => Ok(arg),
+        // `torch.mul(2.0, x)`: as a function, a formula of several operands takes a number for the first one too.
+        None if i == 0 && !method && takes_numbers(op) => {
+            number(obj)?.map(Arg::Number).ok_or_else(|| wrong_kind(op, i, obj, method))
+        }
         None => Err(wrong_kind(op, i, obj, method)),
     }
+}
+
+/// Whether a row is a formula over at least two operands that may be numbers.
+fn takes_numbers(op: &Op) -> bool {
+    matches!(op.rule, Rule::Elementwise(_)) && op.params.get(1).is_some_and(|p| p.kind.is_operand())
 }
 
 /// A Python object as an argument of a kind; `None` if it is not of that kind.

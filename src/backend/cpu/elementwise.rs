@@ -46,7 +46,13 @@ impl Executable {
     fn parts(&self) -> &[(Segment, Compiled)] {
         self.parts.get_or_init(|| {
             let segments = plan(&self.program, FORCED.get().copied().unwrap_or(LIMITS));
-            segments.into_iter().map(|s| { let c = Compiled::new(&s.program); (s, c) }).collect()
+            segments
+                .into_iter()
+                .map(|s| {
+                    let c = Compiled::new(&s.program);
+                    (s, c)
+                })
+                .collect()
         })
     }
 
@@ -122,7 +128,8 @@ impl Executable {
                 }
             }
             let temporary = |k: u16| {
-                let (storage, dtype) = temporaries[k as usize].as_ref().expect("the planner writes a temporary before it is read");
+                let (storage, dtype) =
+                    temporaries[k as usize].as_ref().expect("the planner writes a temporary before it is read");
                 Operand { storage, layout: &layout, dtype: *dtype }
             };
             let ins: Vec<Operand<'_>> = segment
@@ -394,7 +401,13 @@ fn is_plain(o: &Operand<'_>, sizes: &[usize]) -> bool {
 /// The commonest case: all operands plain, no result in the memory of an operand. Kernels run on memory as it is; one
 /// instruction runs once over all of it. Returns false, having done nothing, where the case is another.
 #[inline]
-fn quick(compiled: &Compiled, sizes: &[usize], inputs: &[Operand<'_>], scalars: &[Scalar], outputs: &[Operand<'_>]) -> bool {
+fn quick(
+    compiled: &Compiled,
+    sizes: &[usize],
+    inputs: &[Operand<'_>],
+    scalars: &[Scalar],
+    outputs: &[Operand<'_>],
+) -> bool {
     let fresh = |o: &Operand<'_>| is_plain(o, sizes) && inputs.iter().all(|i| !i.storage.same(o.storage));
     if !(outputs.iter().all(fresh) && inputs.iter().all(|i| is_plain(i, sizes))) {
         return false;
@@ -461,7 +474,9 @@ mod tests {
         let outs: Vec<_> = outs.iter().map(operand).collect();
         // SAFETY: the storages outlive the call.
         let view = |v: &'_ [(*const Storage, Layout)]| -> Vec<Operand<'static>> {
-            v.iter().map(|(s, l)| unsafe { Operand { storage: &**s, layout: &*(l as *const Layout), dtype: DType::F32 } }).collect()
+            v.iter()
+                .map(|(s, l)| unsafe { Operand { storage: &**s, layout: &*(l as *const Layout), dtype: DType::F32 } })
+                .collect()
         };
         e.run("test", sizes, &view(&ins), &[Scalar::Float(0.5)], &view(&outs), Reduce::Sum).unwrap();
     }
@@ -478,10 +493,12 @@ mod tests {
         let at = Layout { sizes: [m, n][..].into(), strides: [1, m as isize][..].into(), offset: 0 };
         let bt = Layout { sizes: [m, 1][..].into(), strides: [1, 1][..].into(), offset: 0 };
         let (full, rows) = (tensor(&vec![0.0; n * m]), tensor(&vec![0.0; n]));
-        run(&e, &[m, n], &[(&sa, at), (&sb, bt)], &[
-            (&full, Layout::contiguous([m, n][..].into())),
-            (&rows, Layout::contiguous([1, n][..].into())),
-        ]);
+        run(
+            &e,
+            &[m, n],
+            &[(&sa, at), (&sb, bt)],
+            &[(&full, Layout::contiguous([m, n][..].into())), (&rows, Layout::contiguous([1, n][..].into()))],
+        );
         let (full, rows) = (values(&full, n * m), values(&rows, n));
         for j in 0..n {
             let mut sum = 0f64;
@@ -516,7 +533,12 @@ mod tests {
                 want[at] += *v as f64;
             }
             let out = tensor(&vec![0.0; want.len()]);
-            run(&e, &sizes, &[(&s, Layout::contiguous(sizes[..].into()))], &[(&out, Layout::contiguous(target.clone()))]);
+            run(
+                &e,
+                &sizes,
+                &[(&s, Layout::contiguous(sizes[..].into()))],
+                &[(&out, Layout::contiguous(target.clone()))],
+            );
             let got = values(&out, want.len());
             assert!(got.iter().zip(&want).all(|(g, w)| (*g as f64) == *w), "{mask:04b}");
         }

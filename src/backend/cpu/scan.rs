@@ -74,7 +74,11 @@ integer!(u8);
 fn log_add(a: f64, b: f64) -> f64 {
     let (low, high) = if a < b { (a, b) } else { (b, a) };
     // Equal infinities have no difference; NaN is neither smaller nor infinite and comes through.
-    if high.is_infinite() && (low == high || high > 0.0) && !low.is_nan() { high } else { high + libm::log1p(libm::exp(low - high)) }
+    if high.is_infinite() && (low == high || high > 0.0) && !low.is_nan() {
+        high
+    } else {
+        high + libm::log1p(libm::exp(low - high))
+    }
 }
 
 /// The scan of `x` along `dim` into `y`, from the end if `reverse`. Both contiguous and of one dtype, guarded by the caller.
