@@ -9,7 +9,7 @@ from typing import Any
 
 @cache
 def _class(name: str, fields: tuple[str, ...]) -> type[tuple[Any, ...]]:
-    base = namedtuple(name, fields)  # noqa: PYI024  # the fields are known at run time only
+    base = namedtuple(name, fields)  # the fields are known at run time only
 
     def __repr__(self: tuple[Any, ...]) -> str:
         rows = ",\n".join(f"{field}={value!r}" for field, value in zip(fields, self, strict=True))
