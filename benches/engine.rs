@@ -28,7 +28,9 @@ fn chain(c: &mut Criterion) {
     let mut group = c.benchmark_group("chain");
     group.throughput(Throughput::Elements(N));
     group.bench_function("build_and_drop", |bench| bench.iter(|| black_box(build())));
-    group.bench_function("build_backward_drop", |bench| bench.iter(|| build().sum((), false).unwrap().backward().unwrap()));
+    group.bench_function("build_backward_drop", |bench| {
+        bench.iter(|| build().sum((), false).unwrap().backward().unwrap())
+    });
     group.finish();
 }
 

@@ -7,6 +7,7 @@ mod data;
 mod dispatch;
 mod dtype;
 mod error;
+mod function;
 mod generator;
 mod graph;
 mod identity;

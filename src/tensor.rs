@@ -126,6 +126,18 @@ impl Tensor {
         }))
     }
 
+    /// A tensor that is an output of a node.
+    #[inline]
+    pub(crate) fn with_edge(body: Arc<Body>, edge: Edge) -> Tensor {
+        Tensor(Arc::new(Impl {
+            body: Mutex::new(body),
+            flags: AtomicU8::new(REQUIRES_GRAD),
+            grad_fn: Mutex::new(edge),
+            extra: OnceLock::new(),
+            python: AtomicPtr::new(std::ptr::null_mut()),
+        }))
+    }
+
     /// A snapshot of what the tensor is now.
     #[inline]
     pub fn body(&self) -> Arc<Body> {

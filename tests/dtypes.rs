@@ -8,9 +8,8 @@ use rustgrad::{DType, Error, Result, Scalar, Tensor};
 use std::collections::HashMap;
 
 /// Row, part of the arguments, and why the answer is another.
-const DIFFERENCES: &[(&str, &str, &str)] = &[
-    ("erfcx", "float16", "half types are computed in float32 like everywhere else; PyTorch has no kernel"),
-];
+const DIFFERENCES: &[(&str, &str, &str)] =
+    &[("erfcx", "float16", "half types are computed in float32 like everywhere else; PyTorch has no kernel")];
 
 fn operand(values: &[i64], dtype: DType) -> Result<Tensor> {
     let values: Vec<i64> = match dtype {
@@ -79,7 +78,11 @@ fn mismatch(answer: Result<Tensor>, want: &str) -> Option<String> {
             }
             let numbers = numbers.split(' ').map(|n| n.parse::<f64>().expect("a number"));
             let got: Vec<f64> = t.to_scalars().expect("readable").into_iter().map(Scalar::to_f64).collect();
-            let near = |a: f64, b: f64| a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance(t.dtype()) * a.abs().max(b.abs()).max(1.0);
+            let near = |a: f64, b: f64| {
+                a == b
+                    || (a.is_nan() && b.is_nan())
+                    || (a - b).abs() <= tolerance(t.dtype()) * a.abs().max(b.abs()).max(1.0)
+            };
             let numbers: Vec<f64> = numbers.collect();
             (!got.iter().zip(&numbers).all(|(a, b)| near(*a, *b))).then(|| format!("is {got:?}, not {numbers:?}"))
         }
@@ -87,8 +90,11 @@ fn mismatch(answer: Result<Tensor>, want: &str) -> Option<String> {
             let (class, message) = rest.split_once(' ').expect("a class and a message");
             let (our_class, ours) = refusal(&e);
             // The names of kernels in PyTorch's messages are its own; what follows them is what people see.
-            let tail = |m: &str| m.find("not implemented for").map_or(m.chars().take(60).collect::<String>(), |at| m[at..].to_string());
-            (our_class != class || tail(&ours) != tail(message)).then(|| format!("refuses with {our_class}: {ours}\n    PyTorch with {class}: {message}"))
+            let tail = |m: &str| {
+                m.find("not implemented for").map_or(m.chars().take(60).collect::<String>(), |at| m[at..].to_string())
+            };
+            (our_class != class || tail(&ours) != tail(message))
+                .then(|| format!("refuses with {our_class}: {ours}\n    PyTorch with {class}: {message}"))
         }
         (Ok(t), _) => Some(format!("is {:?} {}; PyTorch refuses: {want}", t.to_scalars(), t.dtype())),
         (Err(e), _) => Some(format!("refuses: {e}; PyTorch answers {want}")),
@@ -110,7 +116,8 @@ fn dtypes_integers_and_refusals_are_those_of_pytorch() {
         let want = lines.next().expect("an answer");
         let op = find(row).unwrap_or_else(|| panic!("{row} is no row"));
         cases += 1;
-        let answer = arguments(words, &values).and_then(|a| apply::call(op, &with_defaults(op, a))).map(|mut o| o.remove(0));
+        let answer =
+            arguments(words, &values).and_then(|a| apply::call(op, &with_defaults(op, a))).map(|mut o| o.remove(0));
         if let Some(how) = mismatch(answer, want) {
             match DIFFERENCES.iter().position(|d| d.0 == row && words.contains(d.1)) {
                 Some(at) => used[at] = true,

@@ -5,11 +5,13 @@
 
 mod support;
 
+use rustgrad::autograd::{GradOptions, grad, no_grad};
 use rustgrad::ops::apply::{self, with_defaults};
 use rustgrad::ops::args::{Arg, Args};
-use rustgrad::ops::catalogue::{find, rows};
+use rustgrad::ops::catalogue::find;
+use rustgrad::ops::formula::Promote;
 use rustgrad::ops::op::Rule;
-use rustgrad::autograd::{GradOptions, grad, no_grad};
+use rustgrad::ops::{activation, elementwise, selection, special, transcendental};
 use rustgrad::{DType, Result, Scalar, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
 use support::{gradients, values};
@@ -52,7 +54,8 @@ impl Block {
 
 /// The recorded blocks, and the points by number of operands.
 fn recorded() -> (Vec<Block>, BTreeMap<usize, Vec<String>>) {
-    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/edge_cases.txt")).expect("the record is there");
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/edge_cases.txt"))
+        .expect("the record is there");
     let (mut blocks, mut points) = (Vec::new(), BTreeMap::new());
     for line in text.lines().filter(|l| !l.starts_with('#')) {
         let mut words = line.split(' ').map(String::from);
@@ -126,9 +129,9 @@ fn answers(block: &Block, points: &[String]) -> Result<BTreeMap<String, Vec<f64>
     let y = apply::call(op, &with_defaults(op, arguments(&block.arguments, &inputs)?))?.remove(0);
     let ones = |t: &Tensor| rustgrad::ops::ones(&t.sizes(), t.dtype()).map(Some);
     let mut found = BTreeMap::from([("y".to_string(), values(&y))]);
-    for (i, g) in gradients(&[y.clone()], &inputs, &[ones(&y)?])?.iter().enumerate() {
+    for (i, g) in gradients(std::slice::from_ref(&y), &inputs, &[ones(&y)?])?.iter().enumerate() {
         found.insert(format!("g{i}"), values(g));
-        for (j, h) in gradients(&[g.clone()], &inputs, &[ones(g)?])?.iter().enumerate() {
+        for (j, h) in gradients(std::slice::from_ref(g), &inputs, &[ones(g)?])?.iter().enumerate() {
             found.insert(format!("h{i}{j}"), values(h));
         }
     }
@@ -166,7 +169,8 @@ impl Listed {
 }
 
 fn listed() -> Vec<Listed> {
-    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/edge_differences.txt")).expect("the list is there");
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/edge_differences.txt"))
+        .expect("the list is there");
     let mut listed = Vec::new();
     for line in text.lines().filter(|l| !l.starts_with('#') && !l.is_empty()) {
         let (what, reason) = line.split_once(" # ").unwrap_or_else(|| panic!("no reason: {line}"));
@@ -199,11 +203,13 @@ fn edge_points_agree_with_pytorch_through_the_second_derivative() {
                     continue;
                 }
                 let step = |k: usize| axis.len().pow((block.operands() - 1 - k) as u32);
-                let point: Vec<&str> = (0..block.operands()).map(|k| axis[at / step(k) % axis.len()].as_str()).collect();
+                let point: Vec<&str> =
+                    (0..block.operands()).map(|k| axis[at / step(k) % axis.len()].as_str()).collect();
                 let point = point.join(" ");
                 match listed.iter_mut().find(|l| l.covers(&label, key, &point, want, got)) {
                     Some(l) => drop(l.seen.insert(key.clone())),
-                    None => wrong.push(format!("{label} : {key} : {point} in {}: PyTorch {want:e}, here {got:e}", block.dtype)),
+                    None => wrong
+                        .push(format!("{label} : {key} : {point} in {}: PyTorch {want:e}, here {got:e}", block.dtype)),
                 }
             }
         }
@@ -219,10 +225,12 @@ fn edge_points_agree_with_pytorch_through_the_second_derivative() {
 fn every_differentiable_elementwise_row_is_recorded() {
     let (blocks, _) = recorded();
     let recorded: BTreeSet<&str> = blocks.iter().map(|b| b.row.as_str()).collect();
-    // What another recorded row computes under another signature, and what has no numbers to compare.
+    // What another recorded row computes under another signature.
     let same = ["fill", "fill_tensor", "filled", "filled_with", "zeroed", "masked_fill_tensor", "round_scaled"];
-    let missing = rows().filter(|op| {
-        let float = matches!(&op.rule, Rule::Elementwise(rule) if rule.accept.float && !matches!(rule.promote, rustgrad::ops::formula::Promote::Bool | rustgrad::ops::formula::Promote::Logical));
+    let families = [elementwise::ROWS, selection::ROWS, transcendental::ROWS, special::ROWS, activation::ROWS];
+    let missing = families.into_iter().flatten().filter(|op| {
+        let float =
+            matches!(&op.rule, Rule::Elementwise(rule) if rule.accept.float && !matches!(rule.promote, Promote::Bool));
         float && op.node != "NotImplemented" && !recorded.contains(op.rust) && !same.contains(&op.rust)
     });
     assert_eq!(missing.map(|op| op.rust).collect::<Vec<_>>(), [""; 0]);
@@ -257,17 +265,20 @@ fn refuses_change(row: &str, words: &[String], needs: &[bool], target: &str) -> 
         .enumerate()
         .map(|(k, need)| support::from_values(&[0.3 + 0.2 * k as f64; 4], &[4]).requires_grad_(*need))
         .collect::<Result<_>>()?;
-    let operands: Vec<Tensor> = leaves.iter().map(|x| if x.requires_grad() { x.mul(1.0) } else { Ok(x.clone()) }).collect::<Result<_>>()?;
+    let operands: Vec<Tensor> =
+        leaves.iter().map(|x| if x.requires_grad() { x.mul(1.0) } else { Ok(x.clone()) }).collect::<Result<_>>()?;
     let y = apply::call(op, &with_defaults(op, arguments(words, &operands)?))?.remove(0);
     if !y.requires_grad() {
         return Ok(false);
     }
     let changed = if target == "y" { &y } else { &operands[target.parse::<usize>().expect("an operand")] };
     let mul = find("mul").expect("there is a mul");
-    no_grad(|| apply::call_in_place(mul, &smallvec::smallvec![Arg::Tensor(changed.clone()), Arg::Number(Scalar::Int(1))]))?;
+    no_grad(|| {
+        apply::call_in_place(mul, &smallvec::smallvec![Arg::Tensor(changed.clone()), Arg::Number(Scalar::Int(1))])
+    })?;
     let inputs: Vec<Tensor> = leaves.iter().filter(|x| x.requires_grad()).cloned().collect();
     let options = GradOptions { allow_unused: true, ..GradOptions::default() };
-    match grad(&[y.clone()], &inputs, &[Some(rustgrad::ops::ones(&y.sizes(), y.dtype())?)], &options) {
+    match grad(std::slice::from_ref(&y), &inputs, &[Some(rustgrad::ops::ones(&y.sizes(), y.dtype())?)], &options) {
         Ok(_) => Ok(false),
         Err(e) if e.to_string().contains("modified by an inplace operation") => Ok(true),
         Err(e) => Err(e),
@@ -290,10 +301,15 @@ fn changes_in_place_are_found_where_pytorch_finds_them() {
             if ours == (refused == "!") {
                 continue;
             }
-            let listed = SAVED_DIFFERENTLY.iter().position(|d| (d.0 == words[0] || d.0 == call) && (d.1 == "*" || d.1 == required) && d.2 == target);
+            let listed = SAVED_DIFFERENTLY
+                .iter()
+                .position(|d| (d.0 == words[0] || d.0 == call) && (d.1 == "*" || d.1 == required) && d.2 == target);
             match listed {
                 Some(at) => used[at] = true,
-                None => wrong.push(format!("{call} : {required} : {target}: PyTorch {}", if ours { "goes on" } else { "refuses" })),
+                None => wrong.push(format!(
+                    "{call} : {required} : {target}: PyTorch {}",
+                    if ours { "goes on" } else { "refuses" }
+                )),
             }
         }
     }

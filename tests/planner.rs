@@ -9,13 +9,13 @@ use rustgrad::ops::apply;
 use rustgrad::ops::args::Args;
 use rustgrad::ops::catalogue::rows;
 use rustgrad::ops::formula::Elementwise;
-use rustgrad::ops::op::{Op, Rule};
+use rustgrad::ops::op::Op;
 use rustgrad::ops::samples::Sampler;
 use rustgrad::program::Limits;
 use rustgrad::{DType, Result, Tensor};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::process::Command;
-use support::{cases, elementwise_call, float_tensors, from_values, gradients, values, with_tensors};
+use support::{callable, cases, elementwise_call, float_tensors, from_values, gradients, values, with_tensors};
 
 const FORCED: &str = "RUSTGRAD_TEST_FORCED_LIMITS";
 const MARK: &str = "bits:";
@@ -71,7 +71,7 @@ fn lines() -> Vec<String> {
     let mut lines = Vec::new();
     for op in rows() {
         let mut calls: Vec<(String, Args)> = cases(op).into_iter().map(|c| (c.label, c.args)).collect();
-        if let Rule::Elementwise(rule) = &op.rule {
+        if let Some(rule) = callable(op) {
             let mut s = Sampler::new(23, DType::F32);
             calls.push(("large float64".into(), large(op, rule, &mut Sampler::new(29, DType::F64))));
             calls.push(("large float32".into(), large(op, rule, &mut s)));
@@ -110,6 +110,12 @@ fn cutting_programs_changes_no_bit() {
     };
     let (free, forced) = (run(false), run(true));
     assert!(free.len() > 500, "only {} calls", free.len());
-    let differing: Vec<String> = free.iter().zip(&forced).filter(|(a, b)| a != b).map(|(a, b)| format!("{a}\n  forced {b}")).collect();
-    assert!(free.len() == forced.len() && differing.is_empty(), "{} differ:\n{}", differing.len(), differing.join("\n"));
+    let differing: Vec<String> =
+        free.iter().zip(&forced).filter(|(a, b)| a != b).map(|(a, b)| format!("{a}\n  forced {b}")).collect();
+    assert!(
+        free.len() == forced.len() && differing.is_empty(),
+        "{} differ:\n{}",
+        differing.len(),
+        differing.join("\n")
+    );
 }

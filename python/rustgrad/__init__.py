@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from rustgrad.serialization import save as save
 
 # The submodule of an extension module is an attribute; `from rustgrad._core._nn import x` needs it here too.
-_sys.modules.setdefault("rustgrad._core._nn", _core._nn)
+for _name in ("_nn", "_linalg", "_special"):
+    _sys.modules.setdefault(f"rustgrad._core.{_name}", getattr(_core, _name))
 _core._set_size_type(Size)
 
 e = _math.e
@@ -49,7 +50,7 @@ nan = _math.nan
 pi = _math.pi
 newaxis = None
 
-_SUBMODULES = frozenset({"cuda", "func", "nn", "optim", "safetensors", "serialization", "testing", "utils", "version"})
+_SUBMODULES = frozenset({"cuda", "func", "graph", "linalg", "nn", "optim", "safetensors", "serialization", "special", "testing", "utils", "version"})
 _ELSEWHERE = {"load": "rustgrad.serialization", "save": "rustgrad.serialization"}
 
 

@@ -73,6 +73,11 @@ pub trait Backward: Send + Sync {
         Vec::new()
     }
 
+    /// The body itself, for the room that made it.
+    fn as_any(&self) -> Option<&dyn std::any::Any> {
+        None
+    }
+
     /// What the embedding language keeps in this node (a custom function's context).
     fn payload(&self) -> Option<&(dyn std::any::Any + Send + Sync)> {
         None

@@ -1,21 +1,22 @@
 //! The CPU: the block VM that runs Programs, reductions, matrix products, index kernels, random numbers.
 
-pub(crate) mod arg;
 pub(crate) mod accumulate;
+pub(crate) mod arg;
+pub(crate) mod classes;
 pub(crate) mod draw;
 mod element;
 mod elementwise;
 pub(crate) mod index;
 pub(crate) mod integer;
 mod kernels;
+pub(crate) mod linalg;
 pub mod math;
 pub mod matmul;
-pub(crate) mod linalg;
 pub(crate) mod memory;
-pub(crate) mod product;
 pub(crate) mod normalise;
-pub(crate) mod rank;
+pub(crate) mod product;
 pub mod random;
+pub(crate) mod rank;
 mod reduce;
 pub(crate) mod scan;
 pub(crate) mod search;

@@ -3,8 +3,9 @@
 
 use super::args::{Arg, Args, Read};
 use super::formula::{Accept, Elementwise, F};
-use super::op::Rule::{Composite as C, Elementwise as E};
+use super::op::Rule::{Composite as C, Elementwise as E, Structured as S};
 use super::op::{FUNCTION, INPLACE, INPLACE_FUNCTION, METHOD, NN, NN_INPLACE, op};
+use super::structured::{Save, Structured};
 use crate::dtype::{Category, DType};
 use crate::error::{Result, bail};
 use crate::program::Sym;
@@ -80,7 +81,9 @@ fn check_hardtanh(args: &Args, common: DType) -> Result<()> {
     let (low, high) = (limit(1, -1.0), limit(2, 1.0));
     match common {
         DType::Bool => bail!(runtime "hardtanh", "Bool inputs not supported for hardtanh"),
-        DType::U8 if low < 0.0 || high < 0.0 => bail!(runtime "hardtanh", "cannot do hardtanh on an unsigned type with negative limits"),
+        DType::U8 if low < 0.0 || high < 0.0 => {
+            bail!(runtime "hardtanh", "cannot do hardtanh on an unsigned type with negative limits")
+        }
         _ => {}
     }
     if low > high {
@@ -98,7 +101,7 @@ fn check_alpha(args: &Args, _: DType) -> Result<()> {
 
 fn check_lambda(args: &Args, common: DType) -> Result<()> {
     let lambda = args.number(1)?.to_f64();
-    if common.category() == Category::Float && !(lambda >= 0.0) {
+    if common.category() == Category::Float && (lambda < 0.0 || lambda.is_nan()) {
         let largest = match common {
             DType::F16 => "65504",
             DType::BF16 => "3.38953e+38",
@@ -158,14 +161,11 @@ fn halves(t: &Tensor, dim: i64) -> Result<(Tensor, Tensor)> {
         bail!(runtime "glu", "glu does not support scalars because halving size must be even");
     }
     let d = wrap_dim("glu", dim, sizes.len())?;
-    if sizes[d] % 2 != 0 {
+    if !sizes[d].is_multiple_of(2) {
         bail!(runtime "glu", "Halving dimension must be even, but dimension {d} is size {}", sizes[d]);
     }
-    let mut split: Vec<usize> = sizes.to_vec();
-    split[d] /= 2;
-    split.insert(d, 2);
-    let split = t.view(&split[..])?;
-    Ok((split.select(d as i64, 0)?, split.select(d as i64, 1)?))
+    let half = (sizes[d] / 2) as i64;
+    Ok((t.narrow(d as i64, 0, half)?, t.narrow(d as i64, half, half)?))
 }
 
 op! {
@@ -330,13 +330,23 @@ op! {
     ///
     /// # Errors
     /// `RuntimeError` if the dimension has an odd size; `IndexError` if it is not there.
-    GLU glu(self, dim: Int = -1) -> Tensor = "", NN,
-        C(|a| {
-            let (x, gate) = halves(a.tensor(0)?, a.int(1)?)?;
-            if !x.dtype().is_float() {
-                bail!(not_implemented "glu", "\"glu_cpu\" not implemented for '{}'", x.dtype().legacy());
-            }
-            Ok(smallvec![x.mul(&gate.sigmoid()?)?])
+    GLU glu(self, dim: Int = -1) -> Tensor = "GluBackward0", NN,
+        S(Structured {
+            forward: |a| {
+                let (x, gate) = halves(a.tensor(0)?, a.int(1)?)?;
+                if !x.dtype().is_float() {
+                    bail!(not_implemented "glu", "\"glu_cpu\" not implemented for '{}'", x.dtype().legacy());
+                }
+                Ok(smallvec![x.mul(&gate.sigmoid()?)?])
+            },
+            backward: Some(|c| {
+                let Some(g) = c.grad(0) else { return Ok(smallvec![None]) };
+                let (x, gate) = halves(&c.input(0)?, c.int(1)?)?;
+                let s = gate.sigmoid()?;
+                let of_gate = g.mul(&x)?.mul(&s)?.mul(&s.rsub(1.0)?)?;
+                Ok(smallvec![Some(Tensor::cat(vec![g.mul(&s)?, of_gate], c.int(1)?)?)])
+            }),
+            saves: &[Save::Input(0)],
         }),
         |s| vec![smallvec![s.t(&[2, 4]).into(), Arg::Int(-1)], smallvec![s.t(&[4, 3]).into(), Arg::Int(0)]];
     /// Gaussian error linear unit, `x * Phi(x)` with the normal distribution function (Hendrycks & Gimpel 2016);

@@ -53,7 +53,9 @@ pub fn call_in_place(op: &'static Op, args: &Args) -> Result<Tensor> {
         }
         Rule::Update(rule) => update::in_place(op, rule, args),
         _ => {
-            let Some(Arg::Tensor(target)) = args.first() else { bail!(type_ op.rust, "{}_(): expected a tensor", op.name) };
+            let Some(Arg::Tensor(target)) = args.first() else {
+                bail!(type_ op.rust, "{}_(): expected a tensor", op.name)
+            };
             let mut inner = args.clone();
             inner[0] = Arg::Tensor(inplace::shield(op.rust, target)?);
             let result: Tensor = Tensor::from_outputs(op, call(op, &inner)?)?;
@@ -71,7 +73,8 @@ pub fn call_out(op: &'static Op, args: &Args, out: &Tensor) -> Result<Tensor> {
     match &op.rule {
         Rule::Elementwise(rule) if rule.reduce.is_none() => formula::into_out(op, rule, args, out)?,
         _ => {
-            let tensors: Vec<Tensor> = args.iter().filter_map(|a| if let Arg::Tensor(t) = a { Some(t.clone()) } else { None }).collect();
+            let tensors: Vec<Tensor> =
+                args.iter().filter_map(|a| if let Arg::Tensor(t) = a { Some(t.clone()) } else { None }).collect();
             inplace::check_out(op.rust, out, &tensors)?;
             let result: Tensor = Tensor::from_outputs(op, call(op, args)?)?;
             if !result.dtype().can_cast(out.dtype()) {

@@ -25,6 +25,8 @@ pub enum Arg {
     Bool(bool),
     /// A list of integers: sizes or dimensions.
     Ints(Dims<i64>),
+    /// Several lists of integers.
+    IntLists(Vec<Dims<i64>>),
     /// A string.
     Str(Box<str>),
     /// A dtype.
@@ -138,6 +140,13 @@ pub trait Read {
             _ => None,
         }
     }
+    /// Several lists of integers.
+    fn int_lists(&self, i: usize) -> Result<&[Dims<i64>]> {
+        match self.arg(i) {
+            Arg::IntLists(lists) => Ok(lists),
+            other => mismatch(i, "several lists of integers", other),
+        }
+    }
     /// A string; empty if absent.
     fn str(&self, i: usize) -> &str {
         match self.arg(i) {
@@ -223,6 +232,8 @@ pub mod kinds {
     /// Dimensions: one number, several, or `()` for all.
     #[derive(Clone, Debug)]
     pub struct OptInts(pub Option<Dims<i64>>);
+    /// Several lists of integers.
+    pub type IntLists = Vec<Dims<i64>>;
     /// A dtype, or nothing.
     pub type OptDType = Option<DType>;
     /// A dtype.
@@ -377,6 +388,7 @@ arg_from! {
     kinds::Operand, x => match x { kinds::Operand::Tensor(t) => Arg::Tensor(t), kinds::Operand::Number(s) => Arg::Number(s) };
     kinds::OptOperand, x => x.0.map_or(Arg::None, Arg::from);
     kinds::OptNumber, x => x.0.map_or(Arg::None, Arg::Number);
+    Vec<Dims<i64>>, x => Arg::IntLists(x);
     Vec<Tensor>, x => Arg::Tensors(x);
     Vec<Option<Tensor>>, x => Arg::OptTensors(x);
     Generator, x => Arg::Generator(x);

@@ -2,14 +2,15 @@
 
 use super::op::Op;
 use super::{
-    activation, arg, combine, comparison, contract, copy, create, einsum, elementwise, embedding, index, index_view,
-    linalg, loss, matmul, moments, movement, random, rearrange, reduce, scan, scatter, scatter_reduce, search, slicing,
-    softmax, sort, special, strided, transcendental, vector_norm,
+    activation, arg, classes, combine, comparison, contract, copy, create, difference, einsum, elementwise, embedding,
+    index, index_view, linalg, loss, matmul, moments, movement, norm, quantile, random, rearrange, reduce, scan,
+    scatter, scatter_reduce, search, selection, slicing, softmax, sort, special, strided, transcendental, vector_norm,
 };
 
 /// The rows of each family.
 pub static FAMILIES: &[&[&Op]] = &[
     elementwise::ROWS,
+    selection::ROWS,
     transcendental::ROWS,
     special::ROWS,
     comparison::ROWS,
@@ -19,8 +20,12 @@ pub static FAMILIES: &[&[&Op]] = &[
     moments::ROWS,
     vector_norm::ROWS,
     scan::ROWS,
+    difference::ROWS,
+    quantile::ROWS,
     softmax::ROWS,
     loss::ROWS,
+    classes::ROWS,
+    norm::ROWS,
     movement::ROWS,
     slicing::ROWS,
     combine::ROWS,

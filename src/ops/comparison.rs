@@ -30,7 +30,7 @@ fn is_close(a: &Args) -> Result<Tensor> {
     }
     for (k, name) in [(2, "rtol"), (3, "atol")] {
         let tolerance = a.float(k)?;
-        if !(tolerance >= 0.0) {
+        if tolerance < 0.0 || tolerance.is_nan() {
             bail!(runtime "isclose", "{name} must be greater than or equal to zero, but got {tolerance}");
         }
     }

@@ -32,7 +32,7 @@ op! {
             if x.sizes().last() != y.sizes().last() {
                 bail!(runtime "inner", "inner() the last dimension must match on both input tensors but got shapes {:?} and {:?}", x.sizes(), y.sizes());
             }
-            Ok(smallvec![x.tensordot_dims(y, [-1], [-1])?])
+            Ok(smallvec![tensordot(x, y, &[-1], &[-1])?])
         }),
         |s| vec![s.tensors(&[&[2, 3], &[4, 3]]), s.tensors(&[&[3], &[3]])];
     /// The matrix product as the operator `@`: vectors are rows on the left and columns on the right and leave no dimension,
@@ -135,16 +135,19 @@ op! {
                 bail!(runtime "tensordot", "tensordot expects dims < ndim_a or ndim_b, but got dims={n}");
             }
             let (left, right): (Vec<i64>, Vec<i64>) = ((-n..0).collect(), (0..n).collect());
-            Ok(smallvec![x.tensordot_dims(y, &left[..], &right[..])?])
+            Ok(smallvec![tensordot(x, y, &left, &right)?])
         }),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.t(&[3, 4])), Arg::Int(1)]];
-    /// Sums of products over dimensions `dims_self` of one tensor and `dims_other` of another, in pairs.
+    /// Sums of products over pairs of dimensions: `dims` holds a list of those of one tensor and one of those of the other.
     ///
     /// # Errors
     /// `RuntimeError` for lists of different lengths, or sizes or dtypes that differ.
-    TENSORDOT_DIMS tensordot_dims(self, other: Tensor, dims_self: Ints, dims_other: Ints) -> Tensor = "", 0,
-        C(|a| Ok(smallvec![tensordot(a.tensor(0)?, a.tensor(1)?, a.ints(2)?, a.ints(3)?)?])),
-        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3, 2])), Arg::Tensor(s.t(&[2, 2])), Arg::Ints([0, 2][..].into()), Arg::Ints([1, 0][..].into())]];
+    TENSORDOT_DIMS tensordot_dims as "tensordot"(self, other: Tensor, dims: IntLists) -> Tensor = "", FUNCTION | OUT,
+        C(|a| match a.int_lists(2)? {
+            [left, right] => Ok(smallvec![tensordot(a.tensor(0)?, a.tensor(1)?, left, right)?]),
+            lists => bail!(runtime "tensordot", "tensordot expects dims to be two lists, but got {}", lists.len()),
+        }),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3, 2])), Arg::Tensor(s.t(&[2, 2])), Arg::IntLists(vec![[0, 2][..].into(), [1, 0][..].into()])]];
     /// The Kronecker product: each element of the first tensor times the second.
     KRON kron(self, other: Tensor) -> Tensor = "", METHOD | FUNCTION | OUT,
         C(|a| {
@@ -238,7 +241,9 @@ fn folds(t: &Tensor) -> bool {
 
 fn matmul(op: &'static str, x: &Tensor, y: &Tensor) -> Result<Tensor> {
     match (x.rank(), y.rank()) {
-        (0, _) | (_, 0) => bail!(runtime op, "both arguments to {op} need to be at least 1D, but they are {}D and {}D", x.rank(), y.rank()),
+        (0, _) | (_, 0) => {
+            bail!(runtime op, "both arguments to {op} need to be at least 1D, but they are {}D and {}D", x.rank(), y.rank())
+        }
         (1, 1) => x.dot(y),
         (2, 1) => x.mv(y),
         (1, 2) => x.unsqueeze(0)?.mm(y)?.squeeze_temporary(0),
@@ -311,7 +316,8 @@ fn bilinear(a: &Args) -> Result<Outputs> {
     }
     let rows: usize = lead.iter().product();
     // The rows of the first input times the weight are matrices, one for each row of the second.
-    let matrices = x.reshape([rows, i])?.mm(w.transpose(0, 1)?.reshape([i, outputs * j])?)?.reshape([rows, outputs, j])?;
+    let matrices =
+        x.reshape([rows, i])?.mm(w.transpose(0, 1)?.reshape([i, outputs * j])?)?.reshape([rows, outputs, j])?;
     let out = matrices.bmm(y.reshape([rows, j, 1])?)?;
     let whole: Dims = lead.iter().copied().chain([outputs]).collect();
     let out = out.reshape(&whole)?;
@@ -348,16 +354,20 @@ fn tensordot(x: &Tensor, y: &Tensor, left: &[i64], right: &[i64]) -> Result<Tens
                 x = x.sum([l], true)?;
                 p[l] = 1;
             }
-            (s, t) => bail!(runtime op, "contracted dimensions need to match, but first has size {s} in dim {l} and second has size {t} in dim {r}"),
+            (s, t) => {
+                bail!(runtime op, "contracted dimensions need to match, but first has size {s} in dim {l} and second has size {t} in dim {r}")
+            }
         }
         summed.push(l);
         other.push(r);
     }
-    let (kept_left, kept_right): (Dims, Dims) = ((0..p.len()).filter(|d| !summed.contains(d)).collect(), (0..q.len()).filter(|d| !other.contains(d)).collect());
+    let (kept_left, kept_right): (Dims, Dims) =
+        ((0..p.len()).filter(|d| !summed.contains(d)).collect(), (0..q.len()).filter(|d| !other.contains(d)).collect());
     let sizes: Dims = kept_left.iter().map(|&d| p[d]).chain(kept_right.iter().map(|&d| q[d])).collect();
     let order_left: Dims = kept_left.iter().chain(summed.iter()).copied().collect();
     let order_right: Dims = other.iter().chain(kept_right.iter()).copied().collect();
-    let (m, n): (usize, usize) = (kept_left.iter().map(|&d| p[d]).product(), kept_right.iter().map(|&d| q[d]).product());
+    let (m, n): (usize, usize) =
+        (kept_left.iter().map(|&d| p[d]).product(), kept_right.iter().map(|&d| q[d]).product());
     let (x, y) = (x.permute(&order_left[..])?, y.permute(&order_right[..])?);
     if kept_left.is_empty() && kept_right.is_empty() {
         return x.reshape([length])?.dot(y.reshape([length])?)?.view(&sizes);
@@ -407,13 +417,17 @@ fn multi_dot(tensors: &[Tensor]) -> Result<Tensor> {
         return matrices[0].mm(&matrices[1])?.view(&sizes);
     }
     // cost[i][j]: multiplications of the product i..=j at best, cut[i][j]: where it is cut.
-    let edges: Vec<f64> = std::iter::once(matrices[0].sizes()[0]).chain(matrices.iter().map(|m| m.sizes()[1])).map(|s| s as f64).collect();
+    let edges: Vec<f64> = std::iter::once(matrices[0].sizes()[0])
+        .chain(matrices.iter().map(|m| m.sizes()[1]))
+        .map(|s| s as f64)
+        .collect();
     let (mut cost, mut cut) = (vec![vec![0.0f64; n]; n], vec![vec![0usize; n]; n]);
     for length in 1..n {
         for i in 0..n - length {
             let j = i + length;
             let price = |k: usize| cost[i][k] + cost[k + 1][j] + edges[i] * edges[k + 1] * edges[j + 1];
-            let best = (i..j).min_by(|&p, &q| price(p).total_cmp(&price(q))).unwrap_or(i);
+            // Among equals, the cut that leaves one matrix on the right.
+            let best = (i..j).rev().min_by(|&p, &q| price(p).total_cmp(&price(q))).unwrap_or(i);
             (cost[i][j], cut[i][j]) = (price(best), best);
         }
     }

@@ -2,8 +2,8 @@
 
 use super::apply;
 use super::args::{Arg, Read};
+use super::op::Rule::{Composite as C, Structured as S, Update as U};
 use super::op::{FUNCTION, METHOD, op};
-use super::op::Rule::{Structured as S, Update as U};
 use super::structured::Structured;
 use super::update::Update;
 use crate::autograd::{mode, no_grad};
@@ -44,6 +44,50 @@ op! {
             saves: &[],
         }),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::DType(DType::F32)]];
+    /// The tensor in float32; itself if it is that already.
+    TO_F32 to_float32 as "float" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
+        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::F32)?])),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
+    /// The tensor in float64; itself if it is that already.
+    TO_F64 to_float64 as "double" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
+        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::F64)?])),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
+    /// The tensor in float16; itself if it is that already.
+    TO_F16 to_float16 as "half" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
+        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::F16)?])),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
+    /// The tensor in bfloat16; itself if it is that already.
+    TO_BF16 to_bfloat16 as "bfloat16" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
+        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::BF16)?])),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
+    /// The tensor in int64, truncating floats; itself if it is that already.
+    TO_I64 to_int64 as "long" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
+        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::I64)?])),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
+    /// The tensor in int32, truncating floats; itself if it is that already.
+    TO_I32 to_int32 as "int" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
+        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::I32)?])),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
+    /// The tensor in int16, truncating floats; itself if it is that already.
+    TO_I16 to_int16 as "short" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
+        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::I16)?])),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
+    /// The tensor in int8, truncating floats; itself if it is that already.
+    TO_I8 to_int8 as "char" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
+        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::I8)?])),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
+    /// The tensor in uint8, truncating floats; itself if it is that already.
+    TO_U8 to_uint8 as "byte" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
+        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::U8)?])),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
+    /// The tensor in bool: whether each element is not zero; itself if it is that already.
+    TO_BOOL to_bool as "bool" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
+        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::Bool)?])),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
+    /// The tensor in the dtype of another; itself if it has that already.
+    TYPE_AS type_as (self, other: Tensor) -> Tensor = "", METHOD,
+        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, a.tensor(1)?.dtype())?])),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.t(&[1]))]];
     /// The elements of `src`, broadcast and converted to this tensor's shape and dtype: what `copy_` writes.
     COPY copy_from as "copy" (self, src: Tensor, non_blocking: Bool = false) -> Tensor = "CopyBackwards", super::op::INPLACE,
         U(Update {
@@ -69,7 +113,6 @@ op! {
         }),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.t(&[3])), Arg::Bool(false)]];
 }
-
 
 /// Where a copy of a tensor lies: as it does if it is dense, else row-major.
 pub(super) fn dense_like(layout: &Layout) -> Layout {
@@ -100,17 +143,21 @@ fn copy_into_layout(op: &'static str, body: &Body, layout: Layout) -> Result<Arc
 pub(crate) fn convert(op: &'static str, from: &Body, to: &Body) -> Result<()> {
     static CASTS: [[OnceLock<Executable>; 4]; 4] = [const { [const { OnceLock::new() }; 4] }; 4];
     let (a, b) = (from.dtype.compute(), to.dtype.compute());
-    let cast: &Executable = CASTS[a as usize][b as usize].get_or_init(|| Executable::new(trace(&[a], &[], |x, _| vec![x[0].cast(b)])));
+    let cast: &Executable =
+        CASTS[a as usize][b as usize].get_or_init(|| Executable::new(trace(&[a], &[], |x, _| vec![x[0].cast(b)])));
     let overlaps = from.storage.same(&to.storage) && from.layout != to.layout;
     if overlaps {
         // Reading and writing one memory through two layouts: by way of a copy.
-        let copy = Body::new(Storage::uninit(op, from.layout.numel() * from.dtype.size())?, Layout::contiguous(from.layout.sizes.clone()), from.dtype);
+        let copy = Body::new(
+            Storage::uninit(op, from.layout.numel() * from.dtype.size())?,
+            Layout::contiguous(from.layout.sizes.clone()),
+            from.dtype,
+        );
         convert(op, from, &copy)?;
         return convert(op, &copy, to);
     }
     cast.run(op, &to.layout.sizes, &[from.operand()], &[], &[to.operand()], Reduce::Sum)
 }
-
 
 /// The tensor in another dtype, differentiable; itself if it has it already.
 pub fn to_dtype(t: &Tensor, dtype: DType) -> Result<Tensor> {
@@ -127,7 +174,8 @@ pub fn sum_to_size(t: &Tensor, sizes: &[usize]) -> Result<Tensor> {
         bail!(runtime "sum_to_size", "size {{{sizes:?}}} is not expandable to size {{{have:?}}}.");
     }
     let lead = have.len() - sizes.len();
-    let dims: Vec<i64> = (0..have.len()).filter(|&d| d < lead || (sizes[d - lead] == 1 && have[d] != 1)).map(|d| d as i64).collect();
+    let dims: Vec<i64> =
+        (0..have.len()).filter(|&d| d < lead || (sizes[d - lead] == 1 && have[d] != 1)).map(|d| d as i64).collect();
     let summed = if dims.is_empty() { t.clone() } else { t.sum(&dims[..], true)? };
     summed.view(sizes)
 }
@@ -153,7 +201,8 @@ pub fn add_assign(a: &Tensor, b: &Tensor) -> Result<()> {
         to.bump_version();
         return Ok(());
     }
-    let args = apply::with_defaults(&super::elementwise::ADD, smallvec![Arg::Tensor(a.clone()), Arg::Tensor(b.clone())]);
+    let args =
+        apply::with_defaults(&super::elementwise::ADD, smallvec![Arg::Tensor(a.clone()), Arg::Tensor(b.clone())]);
     no_grad(|| apply::call_in_place(&super::elementwise::ADD, &args)).map(drop)
 }
 

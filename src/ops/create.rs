@@ -197,7 +197,12 @@ impl Options {
     /// The options whose `dtype` is argument `at`, followed by `device` and, where the row has it, `requires_grad`.
     pub(super) fn of(a: &Args, at: usize) -> Options {
         let device = Some(a.str(at + 1)).filter(|d| !d.is_empty()).map(Into::into);
-        Options { asked: a.opt_dtype(at), dtype: a.opt_dtype(at).unwrap_or(DType::F32), device, requires_grad: a.bool(at + 2) }
+        Options {
+            asked: a.opt_dtype(at),
+            dtype: a.opt_dtype(at).unwrap_or(DType::F32),
+            device,
+            requires_grad: a.bool(at + 2),
+        }
     }
 
     /// The options with `dtype` if none was asked for.
@@ -227,7 +232,9 @@ impl Options {
 /// Sizes that must not be negative.
 pub(super) fn sizes_of(op: &'static str, sizes: &[i64]) -> Result<Dims> {
     match sizes.iter().find(|s| **s < 0) {
-        Some(_) if matches!(op, "zeros" | "new_zeros") => bail!(runtime op, "zeros: Dimension size must be non-negative.\n{op}: got {sizes:?}"),
+        Some(_) if matches!(op, "zeros" | "new_zeros") => {
+            bail!(runtime op, "zeros: Dimension size must be non-negative.\n{op}: got {sizes:?}")
+        }
         Some(bad) => bail!(runtime op, "Trying to create tensor with negative dimension {bad}: {sizes:?}"),
         None => Ok(sizes.iter().map(|&s| s as usize).collect()),
     }
@@ -235,7 +242,11 @@ pub(super) fn sizes_of(op: &'static str, sizes: &[i64]) -> Result<Dims> {
 
 fn filled(op: &'static str, sizes: &[i64], value: Scalar, options: Options) -> Result<Outputs> {
     let sizes = sizes_of(op, sizes)?;
-    let t = if value == Scalar::Int(0) { super::zeros(&sizes, options.dtype)? } else { super::full(&sizes, value, options.dtype)? };
+    let t = if value == Scalar::Int(0) {
+        super::zeros(&sizes, options.dtype)?
+    } else {
+        super::full(&sizes, value, options.dtype)?
+    };
     options.finish(op, t)
 }
 
@@ -262,7 +273,8 @@ fn arange(start: Scalar, end: Scalar, step: Scalar, options: Options) -> Result<
     }
     let (x, y, d) = (start.to_f64(), end.to_f64(), step.to_f64());
     if !x.is_finite() || !y.is_finite() {
-        bail!(runtime op, "unsupported range: {x} -> {y}");
+        let shown = |x: f64| if x.is_nan() { "nan".to_string() } else { x.to_string() };
+        bail!(runtime op, "unsupported range: {} -> {}", shown(x), shown(y));
     }
     // An int64 range is counted in integers, even where floats were given.
     let whole = options.dtype == DType::I64;
@@ -327,7 +339,11 @@ fn spaced(op: &'static str, a: &Args, base: Option<f64>, options: Options) -> Re
     options.finish(op, Tensor::from_body(out))
 }
 
-fn triangle_indices(op: &'static str, a: &Args, columns_of: fn(i64, i64, i64) -> std::ops::Range<i64>) -> Result<Outputs> {
+fn triangle_indices(
+    op: &'static str,
+    a: &Args,
+    columns_of: fn(i64, i64, i64) -> std::ops::Range<i64>,
+) -> Result<Outputs> {
     let (rows, columns, offset) = (a.int(0)?, a.int(1)?, a.int(2)?);
     let options = Options::of(a, 3).or(DType::I64);
     for (name, size) in [("row", rows), ("col", columns)] {

@@ -243,7 +243,13 @@ fn contract(x: &Tensor, y: &Tensor, dims: &[usize]) -> Result<Tensor> {
     let (b, m, k, n) = (size(&both, &p), size(&left, &p), size(&summed, &p), size(&right, &q));
     let x = x.permute(&order([&both, &left, &summed, &right, &rest])[..])?.reshape([b, m, k])?;
     let y = y.permute(&order([&both, &summed, &right, &left, &rest])[..])?.reshape([b, k, n])?;
-    let apart: Dims = both.iter().chain(&left).map(|&d| p[d]).chain(right.iter().map(|&d| q[d])).chain(dims.iter().map(|_| 1)).collect();
+    let apart: Dims = both
+        .iter()
+        .chain(&left)
+        .map(|&d| p[d])
+        .chain(right.iter().map(|&d| q[d]))
+        .chain(dims.iter().map(|_| 1))
+        .collect();
     let made: Vec<usize> = [&both[..], &left, &right, dims].concat();
     let mut back = vec![0usize; rank];
     made.iter().enumerate().for_each(|(at, &d)| back[d] = at);

@@ -45,6 +45,11 @@ pub(crate) fn check_history(op: &'static str, target: &Tensor, records: bool) ->
             Creation::NoGrad => {
                 bail!(runtime op, "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either both inside the no_grad block (if you don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked).")
             }
+            Creation::InFunction => {
+                let edge = target.grad_fn();
+                let (nr, name) = edge.node().map_or((0, "Function".into()), |n| (edge.nr, n.name().into_owned()));
+                bail!(runtime op, "Output {nr} of {name} is a view and is being modified inplace. This view was created inside a custom Function (or because an input was returned as-is) and the autograd logic to handle view+inplace would override the custom backward associated with the custom Function, leading to incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the custom Function.")
+            }
             Creation::Multiple(by) => {
                 let edge = target.grad_fn();
                 let (nr, name) = edge.node().map_or((0, by.to_string()), |n| (edge.nr, n.name().into_owned()));
@@ -83,7 +88,7 @@ pub(crate) fn check_overlap(op: &'static str, target: &Body, operands: &[Arc<Bod
 /// Whether two layouts walk the same strides and never meet (two columns of a matrix).
 fn interleaved(a: &Body, b: &Body) -> bool {
     let step = a.layout.strides.iter().chain(b.layout.strides.iter()).fold(0usize, |g, &s| gcd(g, s.unsigned_abs()));
-    step > 1 && a.layout.offset.abs_diff(b.layout.offset) % step != 0
+    step > 1 && !a.layout.offset.abs_diff(b.layout.offset).is_multiple_of(step)
 }
 
 fn gcd(a: usize, b: usize) -> usize {
@@ -143,7 +148,7 @@ pub(crate) fn assign(op: &'static str, target: &Tensor, result: &Tensor) -> Resu
     if records {
         let edge = if from.dtype == to.dtype { result.edge() } else { copy::to_dtype(result, to.dtype)?.edge() };
         if let Some(node) = edge.node() {
-            rebase(target, node.clone())?;
+            rebase(target, node.clone(), edge.nr)?;
         }
     }
     Ok(())
@@ -151,14 +156,17 @@ pub(crate) fn assign(op: &'static str, target: &Tensor, result: &Tensor) -> Resu
 
 /// Puts a node before `target`, which it has just modified. If `target` is a view, the base gets the node that carries the
 /// change of a part, and the view's history is read off the base again.
-pub(crate) fn rebase(target: &Tensor, node: NodeRef) -> Result<()> {
+pub(crate) fn rebase(target: &Tensor, node: NodeRef, nr: u32) -> Result<()> {
     let Some(view) = target.view_info() else {
         let old = target.grad_fn();
-        let new = Edge::new(node, 0);
+        let new = Edge::new(node, nr);
         target.set_history(new.clone());
         target.move_retain_grad(&old, &new);
         return Ok(());
     };
+    if nr != 0 {
+        bail!(runtime "backward", "an operation with several results may not modify a view in place");
+    }
     let (base, body) = (&view.base, target.body());
     let old = base.grad_fn();
     let edge = Edge::new(CopySlices::node(base, &body, node), 0);

@@ -123,7 +123,8 @@ op! {
         }),
         |s| vec![
             smallvec![Arg::Tensor(s.t(&[3, 3])), Arg::Tensor(s.t(&[3])), Arg::Bool(true)],
-            smallvec![Arg::Tensor(s.t(&[2, 3, 3])), Arg::Tensor(s.t(&[2, 3])), Arg::Bool(false)],
+            smallvec![Arg::Tensor(s.t(&[2, 3, 3])), Arg::Tensor(s.t(&[2, 3])), Arg::Bool(true)],
+            smallvec![Arg::Tensor(s.t(&[3, 3])), Arg::Tensor(s.t(&[2, 2, 3])), Arg::Bool(false)],
         ];
     /// `linalg.solve` of matrices and right sides with the same batches.
     SOLVE_COLUMNS solve_columns(self, other: Tensor) -> Tensor = "LinalgSolveExBackward0", 0,
@@ -258,11 +259,16 @@ op! {
                 let size = t.sizes()[t.rank() - 1];
                 let args: Args = smallvec![Arg::Int(size as i64), Arg::None, Arg::DType(t.dtype())];
                 let eye: Tensor = super::apply::call_into(&super::create::EYE, args)?;
-                return Ok(smallvec![eye.expand(&t.sizes())?.copy()?]);
+                // Written over a copy, so that the result has a history, whose gradient is zero.
+                let args: Args = smallvec![Arg::Tensor(t.copy()?), Arg::Tensor(eye), Arg::Bool(false)];
+                return Ok(smallvec![super::apply::call_in_place(&super::copy::COPY, &args)?]);
             }
             let mut square = if n < 0 { t.inverse()? } else { t.clone() };
             if n.unsigned_abs() == 1 {
                 return Ok(smallvec![if n < 0 { square } else { square.copy()? }]);
+            }
+            if n.unsigned_abs() == 3 {
+                return Ok(smallvec![square.matmul(&square)?.matmul(&square)?]);
             }
             // The powers of two that add up to n, the lowest first.
             let (mut rest, mut result) = (n.unsigned_abs(), None::<Tensor>);

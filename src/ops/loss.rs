@@ -11,7 +11,7 @@ use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::program::Sym;
 use crate::shape::numel;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, default_dtype};
 use smallvec::smallvec;
 
 /// The result that a `reduction` asks for.
@@ -61,7 +61,7 @@ fn hinge(x: Sym) -> Sym {
 
 /// `log(sigmoid(x))` without overflow.
 fn log_sigmoid(x: Sym) -> Sym {
-    Sym::select(x.gt(x.zero()), x.zero(), x) - (-x.abs()).exp().log1p()
+    x.minimum(x.zero()) - (-x.abs()).exp().log1p()
 }
 
 /// `log(x)`, no lower than -100.
@@ -97,14 +97,15 @@ fn check_probabilities(t: &Tensor, what: &str) -> Result<()> {
     let sizes = &body.layout.sizes;
     let outside = OUTSIDE.get(ty, &[ty], &[], |x, _| x[0].ge(x[0].zero()).and(x[0].le(x[0].literal(1.0))).not());
     let ones = super::reduce::aligned(sizes, &(0..sizes.len()).collect::<Vec<_>>());
-    let any = super::reduce::run("binary_cross_entropy", outside, sizes, &[&body], &[], (ones, DType::Bool), Reduce::Max)?;
+    let any =
+        super::reduce::run("binary_cross_entropy", outside, sizes, &[&body], &[], (ones, DType::Bool), Reduce::Max)?;
     if numel(sizes) > 0 && Tensor::from_body(any).item()?.to_bool() {
         bail!(runtime "binary_cross_entropy", "all elements of {what} should be between 0 and 1");
     }
     Ok(())
 }
 
-fn check_binary(a: &Args, _: DType) -> Result<()> {
+fn check_binary(a: &Args) -> Result<()> {
     let op = "binary_cross_entropy";
     let (x, t) = (a.tensor(0)?, a.tensor(1)?);
     if x.sizes() != t.sizes() {
@@ -118,14 +119,6 @@ fn check_binary(a: &Args, _: DType) -> Result<()> {
     }
     check_probabilities(x, "input")?;
     check_probabilities(t, "target")
-}
-
-fn check_logits(a: &Args, _: DType) -> Result<()> {
-    let (x, t) = (a.tensor(0)?, a.tensor(1)?);
-    if x.sizes() != t.sizes() {
-        bail!(value "binary_cross_entropy_with_logits", "Target size ({:?}) must be the same as input size ({:?})", t.sizes(), x.sizes());
-    }
-    Ok(())
 }
 
 /// `gaussian_nll_loss`: brings the variance to the input's rank and checks it.
@@ -148,10 +141,18 @@ fn gaussian(a: &Args) -> Result<Outputs> {
         Some((1, rest)) if !sizes.is_empty() && *rest == sizes[..sizes.len() - 1] => var,
         _ => bail!(value op, "var is of incorrect size"),
     };
-    if var.numel() > 0 && super::reduce::reduce(op, &var, &(0..var.rank()).collect::<Vec<_>>(), false, var.dtype(), Reduce::Min)?.item()?.to_f64() < 0.0 {
+    if var.numel() > 0
+        && super::reduce::reduce(op, &var, &(0..var.rank()).collect::<Vec<_>>(), false, var.dtype(), Reduce::Min)?
+            .item()?
+            .to_f64()
+            < 0.0
+    {
         bail!(value op, "var has negative entry/entries");
     }
-    super::apply::call(&GAUSSIAN_NLL_RAW, &smallvec![a[0].clone(), a[1].clone(), Arg::Tensor(var), a[3].clone(), a[4].clone(), a[5].clone()])
+    super::apply::call(
+        &GAUSSIAN_NLL_RAW,
+        &smallvec![a[0].clone(), a[1].clone(), Arg::Tensor(var), a[3].clone(), a[4].clone(), a[5].clone()],
+    )
 }
 
 /// `cosine_embedding_loss`: sums along the vectors, then a formula over the pairs.
@@ -164,6 +165,8 @@ fn cosine_embedding(a: &Args) -> Result<Outputs> {
     if x.rank() != t.rank() + 1 || y.rank() != t.rank() + 1 {
         bail!(runtime op, "{}D target tensor expects {}D input tensors, but found inputs with sizes {:?} and {:?}.", t.rank(), t.rank() + 1, x.sizes(), y.sizes());
     }
+    let float = |x: &Tensor| super::to_dtype(x, if x.dtype().is_float() { x.dtype() } else { default_dtype() });
+    let (x, y) = (&float(x)?, &float(y)?);
     let along = super::reduce::ints(&[t.rank()]);
     let sum = |x: &Tensor, y: &Tensor| {
         let sums = x.sum_product(y, along.clone())?;
@@ -172,7 +175,14 @@ fn cosine_embedding(a: &Args) -> Result<Outputs> {
     };
     super::apply::call(
         &COSINE_EMBEDDING_RAW,
-        &smallvec![Arg::Tensor(sum(x, y)?), Arg::Tensor(sum(x, x)?), Arg::Tensor(sum(y, y)?), a[2].clone(), a[3].clone(), a[4].clone()],
+        &smallvec![
+            Arg::Tensor(sum(x, y)?),
+            Arg::Tensor(sum(x, x)?),
+            Arg::Tensor(sum(y, y)?),
+            a[2].clone(),
+            a[3].clone(),
+            a[4].clone()
+        ],
     )
 }
 
@@ -193,7 +203,10 @@ fn triplet(a: &Args) -> Result<Outputs> {
     if a.bool(6) {
         far = far.minimum(&distance(positive, negative)?)?;
     }
-    super::apply::call(&HINGE_DIFFERENCE, &smallvec![Arg::Tensor(near), Arg::Tensor(far), Arg::Float(margin), a[7].clone()])
+    super::apply::call(
+        &HINGE_DIFFERENCE,
+        &smallvec![Arg::Tensor(near), Arg::Tensor(far), Arg::Float(margin), a[7].clone()],
+    )
 }
 
 macro_rules! samples {
@@ -250,51 +263,33 @@ op! {
     /// # Errors
     /// `ValueError` for operands of two sizes or another reduction, `RuntimeError` for values outside [0, 1] and for
     /// operands of two dtypes.
-    BINARY_CROSS_ENTROPY binary_cross_entropy(self, target: Tensor, weight: OptTensor = None, reduction: Str = "mean") -> Tensor = "BinaryCrossEntropyBackward0", NN,
-        E(Elementwise::float_only(|f| times(cross_entropy(f.x(0), f.x(1)), f.has(2).then(|| f.x(2))))
-            .check(check_binary)
-            .reduce(|a, sizes| reduction(a.str(3), sizes))
-            .vjp(|f, _, g| {
-                let (x, t) = (f.x(0), f.x(1));
-                let weight = f.has(2).then(|| f.x(2));
-                let h = times(g, weight);
-                let slope = (x - t) / ((-x + 1.0) * x).maximum(x.literal(1e-12));
-                let for_t = clamped_log(-x + 1.0) - clamped_log(x);
-                vec![Some(h * slope), Some(h * for_t), Some(g * cross_entropy(x, t))]
-            })),
-        |s| ["mean", "sum", "none"]
-            .map(|r| smallvec![Arg::Tensor(s.between(&[2, 3], 0.1, 0.9)), Arg::Tensor(s.between(&[2, 3], 0.1, 0.9)), Arg::Tensor(s.between(&[3], 0.2, 1.0)), Arg::Str(r.into())])
-            .into();
+    BINARY_CROSS_ENTROPY binary_cross_entropy(self, target: Tensor, weight: OptTensor = None, reduction: Str = "mean") -> Tensor = "", NN,
+        C(|a| {
+            check_binary(a)?;
+            super::apply::call(&BINARY_CROSS_ENTROPY_RAW, a)
+        }),
+        |s| vec![smallvec![Arg::Tensor(s.between(&[2, 3], 0.1, 0.9)), Arg::Tensor(s.between(&[2, 3], 0.1, 0.9)), Arg::None, Arg::Str("mean".into())]];
     /// [`binary_cross_entropy`](Self::binary_cross_entropy) of `sigmoid(input)` without overflow; `pos_weight` says how much
     /// the positive class counts.
     ///
     /// # Errors
     /// `ValueError` for operands of two sizes or another reduction.
-    BINARY_CROSS_ENTROPY_WITH_LOGITS binary_cross_entropy_with_logits(self, target: Tensor, weight: OptTensor = None, pos_weight: OptTensor = None, reduction: Str = "mean") -> Tensor = "BinaryCrossEntropyWithLogitsBackward0", NN | FUNCTION,
-        E(Elementwise::float_only(|f| times(logits_entropy(f), f.has(2).then(|| f.x(2))))
-            .check(check_logits)
-            .reduce(|a, sizes| reduction(a.str(4), sizes))
-            .vjp(|f, _, g| {
-                let (x, t) = (f.x(0), f.x(1));
-                let weight = f.has(2).then(|| f.x(2));
-                let h = times(g, weight);
-                let (for_x, for_t) = match positive_weight(f) {
-                    None => (x.sigmoid() - t, -x),
-                    Some(w) => (-t + 1.0 - w * (-x).sigmoid(), -x - (f.x(3) - 1.0) * log_sigmoid(x)),
-                };
-                let for_positive = h * -(t * log_sigmoid(x));
-                vec![Some(h * for_x), Some(h * for_t), Some(g * logits_entropy(f)), Some(for_positive)]
-            })),
-        |s| ["mean", "sum", "none"]
-            .map(|r| smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.between(&[2, 3], 0.1, 0.9)), Arg::Tensor(s.between(&[3], 0.2, 1.0)), Arg::Tensor(s.between(&[3], 0.2, 2.0)), Arg::Str(r.into())])
-            .into();
+    BINARY_CROSS_ENTROPY_WITH_LOGITS binary_cross_entropy_with_logits(self, target: Tensor, weight: OptTensor = None, pos_weight: OptTensor = None, reduction: Str = "mean") -> Tensor = "", NN | FUNCTION,
+        C(|a| {
+            let (x, t) = (a.tensor(0)?.sizes(), a.tensor(1)?.sizes());
+            if x != t {
+                bail!(value "binary_cross_entropy_with_logits", "Target size ({t:?}) must be the same as input size ({x:?})");
+            }
+            super::apply::call(&BINARY_CROSS_ENTROPY_WITH_LOGITS_RAW, a)
+        }),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.between(&[2, 3], 0.1, 0.9)), Arg::None, Arg::None, Arg::Str("mean".into())]];
     /// The Kullback-Leibler divergence per element, `target * (log(target) - input)` of log-probabilities `input`, or
     /// `exp(target) * (target - input)` with `log_target`. `reduction` may also be `"batchmean"`: the sum over the first size.
     ///
     /// # Errors
     /// As [`mse_loss`](Self::mse_loss).
     KL_DIV kl_div(self, target: Tensor, reduction: Str = "mean"; log_target: Bool = false) -> Tensor = "KlDivBackward0", NN | FUNCTION,
-        E(Elementwise::float_only(|f| {
+        E(Elementwise::float(|f| {
             let (x, t) = (f.x(0), f.x(1));
             if f.variant == 1 {
                 return t.exp() * (t - x);
@@ -303,10 +298,12 @@ op! {
             t * Sym::select(none, t.literal(1.0), t).log() - t * x
         })
         .variant(|a| Ok(a.bool(3) as u8))
+        .domain(&[(-1.5, 1.5), (0.1, 0.9)])
         .reduce(|a, sizes| match a.str(2) {
             "batchmean" => Ok(Some(Reduced { divisor: Some(sizes.first().copied().unwrap_or(1) as f64), ..Reduced::sum() })),
             other => reduction(other, sizes),
-        })),
+        })
+        .domain(&[(-1.5, 1.5), (0.1, 0.9)])),
         |s| ["mean", "sum", "none", "batchmean"]
             .map(|r| smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.between(&[2, 3], 0.1, 0.9)), Arg::Str(r.into()), Arg::Bool(r == "sum")])
             .into();
@@ -316,7 +313,7 @@ op! {
     /// # Errors
     /// As [`mse_loss`](Self::mse_loss).
     POISSON_NLL_LOSS poisson_nll_loss(self, target: Tensor, log_input: Bool = true, full: Bool = false, eps: Float = 1e-8, reduction: Str = "mean") -> Tensor = "PoissonNllLossBackward0", NN,
-        E(Elementwise::float_only(|f| {
+        E(Elementwise::float(|f| {
             let (x, t) = (f.x(0), f.x(1));
             let loss = if f.variant & 1 == 1 { x.exp() - t * x } else { x - t * (x + f.n(0)).log() };
             if f.variant & 2 == 0 {
@@ -357,7 +354,7 @@ op! {
     /// # Errors
     /// As [`mse_loss`](Self::mse_loss).
     HINGE_EMBEDDING_LOSS hinge_embedding_loss(self, target: Tensor, margin: Float = 1.0, reduction: Str = "mean") -> Tensor = "HingeEmbeddingLossBackward0", NN | FUNCTION,
-        E(Elementwise::float_only(|f| {
+        E(Elementwise::float(|f| {
             let (x, t) = (f.x(0), f.x(1));
             let far = Sym::select(t.ne(t.literal(1.0)), hinge(-x + f.n(0)), x.zero());
             far + Sym::select(t.ne(t.literal(-1.0)), x, x.zero())
@@ -371,16 +368,14 @@ op! {
     ///
     /// # Errors
     /// `RuntimeError` for operands of different ranks or shapes that do not broadcast.
-    MARGIN_RANKING_LOSS margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: Float = 0.0, reduction: Str = "mean") -> Tensor = "MarginRankingLossBackward0", NN | FUNCTION,
-        E(Elementwise::float_only(|f| hinge(-f.x(2) * (f.x(0) - f.x(1)) + f.n(0)))
-            .check(|a, _| {
-                let (x, y, t) = (a.tensor(0)?.sizes(), a.tensor(1)?.sizes(), a.tensor(2)?.sizes());
-                if x.len() != y.len() || y.len() != t.len() {
-                    bail!(runtime "margin_ranking_loss", "margin_ranking_loss : All input tensors should have same dimension but got sizes: input1: {x:?}, input2: {y:?}, target: {t:?} ");
-                }
-                Ok(())
-            })
-            .reduce(|a, sizes| reduction(a.str(4), sizes))),
+    MARGIN_RANKING_LOSS margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: Float = 0.0, reduction: Str = "mean") -> Tensor = "", NN | FUNCTION,
+        C(|a| {
+            let (x, y, t) = (a.tensor(0)?.sizes(), a.tensor(1)?.sizes(), a.tensor(2)?.sizes());
+            if x.len() != y.len() || y.len() != t.len() {
+                bail!(runtime "margin_ranking_loss", "margin_ranking_loss : All input tensors should have same dimension but got sizes: input1: {x:?}, input2: {y:?}, target: {t:?} ");
+            }
+            super::apply::call(&MARGIN_RANKING_LOSS_RAW, a)
+        }),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 2])), Arg::Tensor(s.t(&[2, 2])), Arg::Tensor(signs()), Arg::Float(0.3), Arg::Str("mean".into())]];
     /// One less the cosine of the angle between vectors where the target is 1, that cosine less `margin` (or 0) where it is
     /// -1; reduced by `reduction`. Inputs are `[N, D]` with targets `[N]`, or `[D]` with a 0-d target.
@@ -422,16 +417,55 @@ op! {
 
     // The formulas behind the rows that check or compose.
 
+    /// The formula of [`binary_cross_entropy`](Self::binary_cross_entropy).
+    BINARY_CROSS_ENTROPY_RAW binary_cross_entropy_raw as "binary_cross_entropy"(self, target: Tensor, weight: OptTensor = None, reduction: Str = "mean") -> Tensor = "BinaryCrossEntropyBackward0", 0,
+        E(Elementwise::float_only(|f| times(cross_entropy(f.x(0), f.x(1)), f.has(2).then(|| f.x(2))))
+            .reduce(|a, sizes| reduction(a.str(3), sizes))
+            .vjp(|f, _, g| {
+                let (x, t) = (f.x(0), f.x(1));
+                let weight = f.has(2).then(|| f.x(2));
+                let h = times(g, weight);
+                let slope = (x - t) / ((-x + 1.0) * x).maximum(x.literal(1e-12));
+                let for_t = clamped_log(-x + 1.0) - clamped_log(x);
+                vec![Some(h * slope), Some(h * for_t), Some(g * cross_entropy(x, t))]
+            })
+            .domain(&[(0.1, 0.9), (0.1, 0.9), (0.2, 1.0)])),
+        |s| ["mean", "sum", "none"]
+            .map(|r| smallvec![Arg::Tensor(s.between(&[2, 3], 0.1, 0.9)), Arg::Tensor(s.between(&[2, 3], 0.1, 0.9)), Arg::Tensor(s.between(&[3], 0.2, 1.0)), Arg::Str(r.into())])
+            .into();
+    /// The formula of [`binary_cross_entropy_with_logits`](Self::binary_cross_entropy_with_logits).
+    BINARY_CROSS_ENTROPY_WITH_LOGITS_RAW binary_cross_entropy_with_logits_raw as "binary_cross_entropy_with_logits"(self, target: Tensor, weight: OptTensor = None, pos_weight: OptTensor = None, reduction: Str = "mean") -> Tensor = "BinaryCrossEntropyWithLogitsBackward0", 0,
+        E(Elementwise::float_only(|f| times(logits_entropy(f), f.has(2).then(|| f.x(2))))
+            .reduce(|a, sizes| reduction(a.str(4), sizes))
+            .vjp(|f, _, g| {
+                let (x, t) = (f.x(0), f.x(1));
+                let weight = f.has(2).then(|| f.x(2));
+                let h = times(g, weight);
+                let (for_x, for_t) = match positive_weight(f) {
+                    None => (x.sigmoid() - t, -x),
+                    Some(w) => (-t + 1.0 - w * (-x).sigmoid(), -x - (f.x(3) - 1.0) * log_sigmoid(x)),
+                };
+                let for_positive = h * -(t * log_sigmoid(x));
+                vec![Some(h * for_x), Some(h * for_t), Some(g * logits_entropy(f)), Some(for_positive)]
+            })),
+        |s| ["mean", "sum", "none"]
+            .map(|r| smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.between(&[2, 3], 0.1, 0.9)), Arg::Tensor(s.between(&[3], 0.2, 1.0)), Arg::Tensor(s.between(&[3], 0.2, 2.0)), Arg::Str(r.into())])
+            .into();
+    /// The formula of [`margin_ranking_loss`](Self::margin_ranking_loss).
+    MARGIN_RANKING_LOSS_RAW margin_ranking_loss_raw as "margin_ranking_loss"(input1: Tensor, input2: Tensor, target: Tensor, margin: Float = 0.0, reduction: Str = "mean") -> Tensor = "MarginRankingLossBackward0", 0,
+        E(Elementwise::float(|f| hinge(-f.x(2) * (f.x(0) - f.x(1)) + f.n(0)))
+            .reduce(|a, sizes| reduction(a.str(4), sizes))),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 2])), Arg::Tensor(s.t(&[2, 2])), Arg::Tensor(signs()), Arg::Float(0.3), Arg::Str("mean".into())]];
     /// The formula of [`mse_loss`](Self::mse_loss).
-    MSE_LOSS_RAW mse_loss_raw as "mse"(self, target: Tensor, reduction: Str) -> Tensor = "MseLossBackward0", 0,
+    MSE_LOSS_RAW mse_loss_raw as "mse"(self, target: Tensor, reduction: Str = "mean") -> Tensor = "MseLossBackward0", 0,
         E(Elementwise::float_only(|f| (f.x(0) - f.x(1)).square()).reduce(|a, sizes| reduction(a.str(2), sizes))),
         samples!();
     /// The formula of [`l1_loss`](Self::l1_loss).
-    L1_LOSS_RAW l1_loss_raw as "l1_loss"(self, target: Tensor, reduction: Str) -> Tensor = "L1LossBackward0", 0,
+    L1_LOSS_RAW l1_loss_raw as "l1_loss"(self, target: Tensor, reduction: Str = "mean") -> Tensor = "L1LossBackward0", 0,
         E(Elementwise::numeric(|f| (f.x(0) - f.x(1)).abs()).reduce(|a, sizes| reduction(a.str(2), sizes))),
         samples!();
     /// The formula of [`smooth_l1_loss`](Self::smooth_l1_loss), for a positive `beta`.
-    SMOOTH_L1_LOSS_RAW smooth_l1_loss_raw as "smooth_l1"(self, target: Tensor, beta: Float, reduction: Str) -> Tensor = "SmoothL1LossBackward0", 0,
+    SMOOTH_L1_LOSS_RAW smooth_l1_loss_raw as "smooth_l1"(self, target: Tensor, beta: Float, reduction: Str = "mean") -> Tensor = "SmoothL1LossBackward0", 0,
         E(Elementwise::float_only(|f| {
             let (d, beta) = (f.x(0) - f.x(1), f.n(0));
             let near = d.abs().lt(beta);
@@ -441,7 +475,7 @@ op! {
         .reduce(|a, sizes| reduction(a.str(3), sizes))),
         samples!(Arg::Float(0.8));
     /// The formula of [`huber_loss`](Self::huber_loss).
-    HUBER_LOSS_RAW huber_loss_raw as "huber"(self, target: Tensor, delta: Float, reduction: Str) -> Tensor = "HuberLossBackward0", 0,
+    HUBER_LOSS_RAW huber_loss_raw as "huber"(self, target: Tensor, delta: Float, reduction: Str = "mean") -> Tensor = "HuberLossBackward0", 0,
         E(Elementwise::float_only(|f| {
             let (d, delta) = (f.x(0) - f.x(1), f.n(0));
             let near = d.abs().lt(delta);
@@ -452,7 +486,7 @@ op! {
         samples!(Arg::Float(0.8));
     /// The formula of [`gaussian_nll_loss`](Self::gaussian_nll_loss). Holding the variance above `eps` is no part of the
     /// derivative.
-    GAUSSIAN_NLL_RAW gaussian_nll_raw as "gaussian_nll_loss"(self, target: Tensor, var: Tensor, full: Bool, eps: Float, reduction: Str) -> Tensor = "GaussianNllLossBackward0", 0,
+    GAUSSIAN_NLL_RAW gaussian_nll_raw as "gaussian_nll_loss"(self, target: Tensor, var: Tensor, full: Bool, eps: Float, reduction: Str = "mean") -> Tensor = "GaussianNllLossBackward0", 0,
         E(Elementwise::float_only(|f| {
             let d = f.x(0) - f.x(1);
             let var = f.x(2).maximum(f.n(0));
@@ -466,23 +500,26 @@ op! {
             let var = f.x(2).maximum(f.n(0));
             let slope = g * (d / var);
             vec![Some(slope), Some(-slope), Some(g * ((var.reciprocal() - (d / var).square()) * 0.5))]
-        })),
+        })
+        .domain(&[(-1.5, 1.5), (-1.5, 1.5), (0.2, 1.0)])
+        .numbers(&[1e-6])),
         |s| ["mean", "sum", "none"]
             .map(|r| smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.between(&[2, 1], 0.2, 1.0)), Arg::Bool(r == "sum"), Arg::Float(1e-6), Arg::Str(r.into())])
             .into();
     /// The formula of [`cosine_embedding_loss`](Self::cosine_embedding_loss) over the products of vectors with one another
     /// and with themselves.
-    COSINE_EMBEDDING_RAW cosine_embedding_raw as "cosine_embedding_loss"(self, square1: Tensor, square2: Tensor, target: Tensor, margin: Float, reduction: Str) -> Tensor = "CosineEmbeddingLossBackward0", 0,
-        E(Elementwise::float_only(|f| {
+    COSINE_EMBEDDING_RAW cosine_embedding_raw as "cosine_embedding_loss"(self, square1: Tensor, square2: Tensor, target: Tensor, margin: Float, reduction: Str = "mean") -> Tensor = "CosineEmbeddingLossBackward0", 0,
+        E(Elementwise::float(|f| {
             let cosine = f.x(0) / ((f.x(1) + 1e-12) * (f.x(2) + 1e-12)).sqrt();
             let t = f.x(3);
             let near = Sym::select(t.eq(t.literal(1.0)), -cosine + 1.0, t.zero());
             near + Sym::select(t.eq(t.literal(-1.0)), hinge(cosine - f.n(0)), t.zero())
         })
-        .reduce(|a, sizes| reduction(a.str(5), sizes))),
+        .reduce(|a, sizes| reduction(a.str(5), sizes))
+        .domain(&[(-1.5, 1.5), (0.5, 1.5), (0.5, 1.5)])),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 2])), Arg::Tensor(s.between(&[2, 2], 0.5, 1.5)), Arg::Tensor(s.between(&[2, 2], 0.5, 1.5)), Arg::Tensor(signs()), Arg::Float(0.1), Arg::Str("mean".into())]];
     /// `max(0, input - other + margin)`, reduced by `reduction`.
-    HINGE_DIFFERENCE hinge_difference(self, other: Tensor, margin: Float, reduction: Str) -> Tensor = "TripletMarginLossBackward0", 0,
+    HINGE_DIFFERENCE hinge_difference(self, other: Tensor, margin: Float, reduction: Str = "mean") -> Tensor = "TripletMarginLossBackward0", 0,
         E(Elementwise::float_only(|f| hinge(f.x(0) - f.x(1) + f.n(0))).reduce(|a, sizes| reduction(a.str(3), sizes))),
         samples!(Arg::Float(0.3));
 }

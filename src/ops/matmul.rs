@@ -320,7 +320,8 @@ fn product(op: &'static str, x: &Body, y: &Body) -> Result<Tensor> {
 
 fn matrix_vector(op: &'static str, x: &Body, y: &Body) -> Result<Tensor> {
     let (m, k) = (x.layout.sizes[0], x.layout.sizes[1]);
-    let column = Layout { sizes: [k, 1][..].into(), strides: [y.layout.strides[0], 1][..].into(), offset: y.layout.offset };
+    let column =
+        Layout { sizes: [k, 1][..].into(), strides: [y.layout.strides[0], 1][..].into(), offset: y.layout.offset };
     let out = product(op, x, &y.with_layout(column))?.body();
     Ok(Tensor::from_body(out.with_layout(Layout::contiguous([m][..].into()))))
 }
@@ -333,7 +334,8 @@ fn added(op: &'static str, a: &Args, x: &Body, y: &Body) -> Result<Tensor> {
     sizes[rank - 1] = y.layout.sizes[rank - 1];
     let wide = t.expand(&sizes)?;
     // Integers are multiplied by integers, whatever numbers are given.
-    let (beta, alpha) = if t.dtype().is_float() { (beta, alpha) } else { (Scalar::Int(beta.to_i64()), Scalar::Int(alpha.to_i64())) };
+    let (beta, alpha) =
+        if t.dtype().is_float() { (beta, alpha) } else { (Scalar::Int(beta.to_i64()), Scalar::Int(alpha.to_i64())) };
     if beta.to_f64() == 0.0 {
         return times(product(op, x, y)?, alpha);
     }
@@ -387,7 +389,8 @@ fn dot(op: &'static str, a: &Args) -> Result<Outputs> {
         bail!(runtime op, "inconsistent tensor size, expected tensor {p:?} and src {q:?} to have the same number of elements, but got {} and {} elements respectively", p[0], q[0]);
     }
     check_number(op, "dot", x.dtype)?;
-    let row = Layout { sizes: [1, p[0]][..].into(), strides: [0, x.layout.strides[0]][..].into(), offset: x.layout.offset };
+    let row =
+        Layout { sizes: [1, p[0]][..].into(), strides: [0, x.layout.strides[0]][..].into(), offset: x.layout.offset };
     let out = matrix_vector(op, &x.with_layout(row), &y)?.body();
     Ok(smallvec![Tensor::from_body(out.with_layout(Layout::contiguous(Dims::new())))])
 }

@@ -4,14 +4,15 @@
 
 use super::args::{Arg, Args, Read};
 use super::copy;
-use super::op::Rule::{Composite as C, Structured as S, View as V};
+use super::op::Rule::{Composite as C, InPlace, Structured as S, View as V};
 use super::op::{FUNCTION, INPLACE, METHOD, NN, Outputs, PROPERTY, op};
 use super::structured::{Context, Structured};
 use super::view::View;
 use crate::autograd::node::Grads;
 use crate::error::{Result, bail};
-use crate::shape::{Dims, Layout, Strides, broadcast, wrap_dim, wrap_dims};
-use crate::tensor::Tensor;
+use crate::shape::{Dims, Layout, Strides, broadcast, checked_numel, expandable, wrap_dim, wrap_dims};
+use crate::storage::Storage;
+use crate::tensor::{Body, Tensor};
 use smallvec::smallvec;
 
 op! {
@@ -327,6 +328,28 @@ op! {
             tensors.iter().map(|t| if t.sizes() == shape { Ok(t.clone()) } else { t.expand(&shape) }).collect()
         }),
         |s| vec![smallvec![Arg::Tensors(vec![s.t(&[3, 1]), s.t(&[2])])]];
+    /// The sum over dimensions so that the tensor has `size`, to which it was or could have been expanded.
+    ///
+    /// # Errors
+    /// `RuntimeError` if `size` does not broadcast to the tensor's.
+    SUM_TO_SIZE sum_to_size(self, size: Ints) -> Tensor = "", METHOD,
+        C(|a| {
+            let (t, size) = (a.tensor(0)?, a.ints(1)?);
+            let sizes: Dims = size.iter().map(|&s| s.max(0) as usize).collect();
+            if size.iter().any(|&s| s < 0) || !expandable(&sizes, &t.sizes()) {
+                bail!(runtime "sum_to_size", "size {{{size:?}}} is not expandable to size {{{:?}}}.", t.sizes());
+            }
+            // Without sizes left it is always a sum, with a sum's dtype.
+            Ok(smallvec![if sizes.is_empty() { t.sum((), false)? } else { super::sum_to_size(t, &sizes)? }])
+        }),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3, 2])), Arg::Ints([3, 1][..].into())]];
+    /// Gives the tensor itself another shape, row-major: over the memory it has if that is enough, else over new memory that
+    /// begins with a copy of the old. Elements that are new are not specified. Views keep the old memory.
+    ///
+    /// # Errors
+    /// `RuntimeError` if the tensor requires a gradient, or for a negative size.
+    RESIZE_ resize_ as "resize"(self, size: Ints) -> Tensor = "", INPLACE,
+        InPlace(|op, a| resize(op.rust, a.tensor(0)?, a.ints(1)?));
     /// The tensor itself if it has a dimension, else one of one element.
     ATLEAST_1D atleast_1d(self) -> Tensor = "", FUNCTION,
         C(|a| Ok(smallvec![with_rank(a.tensor(0)?, 1)?])),
@@ -442,7 +465,7 @@ pub(super) fn infer_sizes(op: &'static str, sizes: &[i64], n: usize) -> Result<D
     let mut out: Dims = sizes.iter().map(|&s| s.max(0) as usize).collect();
     match (&unknown[..], known) {
         ([], Some(known)) if known == n => Ok(out),
-        (&[d], Some(known)) if known > 0 && n % known == 0 => {
+        (&[d], Some(known)) if known > 0 && n.is_multiple_of(known) => {
             out[d] = n / known;
             Ok(out)
         }
@@ -457,6 +480,29 @@ pub(super) fn infer_sizes(op: &'static str, sizes: &[i64], n: usize) -> Result<D
 /// The derivative of whatever only changes the shape.
 fn reshape_back(c: &Context<'_>) -> Result<Grads> {
     Ok(smallvec![c.when(0, |g| g.reshape(c.sizes(0)))?])
+}
+
+fn resize(op: &'static str, t: &Tensor, size: &[i64]) -> Result<()> {
+    if t.requires_grad() {
+        bail!(runtime op, "cannot resize variables that require grad");
+    }
+    if let Some(bad) = size.iter().find(|s| **s < 0) {
+        bail!(runtime op, "Trying to create tensor with negative dimension {bad}: {size:?}");
+    }
+    let body = t.body();
+    let sizes: Dims = size.iter().map(|&s| s as usize).collect();
+    let (n, width) = (checked_numel(op, &sizes)?, body.dtype.size());
+    let layout = Layout { offset: body.layout.offset, ..Layout::contiguous(sizes) };
+    let have = body.storage.bytes() / width - body.layout.offset;
+    if n <= have {
+        t.publish(body.with_layout(layout));
+        return Ok(());
+    }
+    let row = |n: usize, offset: usize| Layout { offset, ..Layout::contiguous([n][..].into()) };
+    let fresh = Body::new(Storage::zeroed(op, n.saturating_mul(width))?, Layout { offset: 0, ..layout }, body.dtype);
+    copy::convert(op, &body.with_layout(row(have, body.layout.offset)), &fresh.with_layout(row(have, 0)))?;
+    t.publish(fresh);
+    Ok(())
 }
 
 fn exchanged(input: &Layout, a: &Args) -> Result<super::view::Layouts> {
@@ -536,7 +582,9 @@ fn image(op: &'static str, t: &Tensor) -> Result<(Vec<i64>, [i64; 3])> {
     let sizes: Vec<i64> = t.sizes().iter().map(|&s| s as i64).collect();
     match sizes[..] {
         [ref lead @ .., c, h, w] => Ok((lead.to_vec(), [c, h, w])),
-        _ => bail!(runtime op, "{op} expects input to have at least 3 dimensions, but got input with {} dimension(s)", sizes.len()),
+        _ => {
+            bail!(runtime op, "{op} expects input to have at least 3 dimensions, but got input with {} dimension(s)", sizes.len())
+        }
     }
 }
 
@@ -567,7 +615,9 @@ pub(super) fn expanded(input: &Layout, size: &[i64]) -> Result<Layout> {
     for (d, &want) in size.iter().enumerate() {
         let have = d.checked_sub(pad).map(|d| (input.sizes[d], input.strides[d]));
         let (s, stride) = match (have, want) {
-            (None, -1) => bail!(runtime op, "The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension {d}"),
+            (None, -1) => {
+                bail!(runtime op, "The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension {d}")
+            }
             (None, w) if w >= 0 => (w as usize, 0),
             (Some((s, stride)), -1) => (s, stride),
             (Some((s, stride)), w) if w >= 0 && s == w as usize => (s, stride),
@@ -580,6 +630,6 @@ pub(super) fn expanded(input: &Layout, size: &[i64]) -> Result<Layout> {
         sizes.push(s);
         strides.push(stride);
     }
-    crate::shape::checked_numel(op, &sizes)?;
+    checked_numel(op, &sizes)?;
     Ok(Layout { sizes, strides, offset: input.offset })
 }

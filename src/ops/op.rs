@@ -104,6 +104,8 @@ pub enum Kind {
     OptStr,
     Ints,
     OptInts,
+    /// Several lists of integers.
+    IntLists,
     Dtype,
     OptDType,
     Tensors,
@@ -130,11 +132,14 @@ pub enum Returns {
     Tuple,
     /// A tuple with field names, as `torch.return_types` has.
     Fields(&'static [&'static str]),
+    /// A truth value, of a tensor of one element.
+    Bool,
     /// A tuple if one of these parameters is true, else one tensor.
     TupleIf(&'static [usize]),
 }
 
 /// What an operation does.
+#[allow(clippy::large_enum_variant, reason = "rows are statics: nothing moves one")]
 pub enum Rule {
     /// A formula over elements.
     Elementwise(Elementwise),
@@ -166,9 +171,12 @@ impl Op {
             ("false", _) => Arg::Bool(false),
             (t, Kind::Str | Kind::OptStr) => Arg::Str(t.trim_matches('"').into()),
             ("()", _) => Arg::Ints(Default::default()),
-            (t, Kind::Ints | Kind::OptInts) => {
-                Arg::Ints(t.trim_matches(['[', ']']).split(',').filter_map(|x| x.trim().replace("- ", "-").parse().ok()).collect())
-            }
+            (t, Kind::Ints | Kind::OptInts) => Arg::Ints(
+                t.trim_matches(['[', ']'])
+                    .split(',')
+                    .filter_map(|x| x.trim().replace("- ", "-").parse().ok())
+                    .collect(),
+            ),
             (t, kind) => {
                 let t = t.replace("- ", "-");
                 match (t.parse::<i64>(), t.parse::<f64>()) {
@@ -212,6 +220,12 @@ impl FromOutputs for Tensor {
             Some(t) if outputs.is_empty() => Ok(t),
             _ => wrong_count(op, outputs.len() + 1),
         }
+    }
+}
+
+impl FromOutputs for bool {
+    fn from_outputs(op: &'static Op, outputs: Outputs) -> Result<bool> {
+        Ok(Tensor::from_outputs(op, outputs)?.item()?.to_bool())
     }
 }
 
@@ -314,12 +328,17 @@ macro_rules! op {
 }
 
 macro_rules! default_text {
-    () => { None };
-    ($d:expr) => { Some(stringify!($d)) };
+    () => {
+        None
+    };
+    ($d:expr) => {
+        Some(stringify!($d))
+    };
 }
 
 macro_rules! returns {
     (Tensor) => { $crate::ops::op::Returns::Tensor };
+    (Bool) => { $crate::ops::op::Returns::Bool };
     (Vec) => { $crate::ops::op::Returns::Tuple };
     (Fields [$($f:literal),+]) => { $crate::ops::op::Returns::Fields(&[$($f),+]) };
     (TupleIf [$($f:literal),+]) => { $crate::ops::op::Returns::TupleIf(&[$($f),+]) };
@@ -327,6 +346,7 @@ macro_rules! returns {
 
 macro_rules! rust_type {
     (Tensor) => { $crate::tensor::Tensor };
+    (Bool) => { bool };
     (Vec <$t:ty>) => { Vec<$t> };
     (Fields [$a:literal, $b:literal]) => { ($crate::tensor::Tensor, $crate::tensor::Tensor) };
     (Fields [$($f:literal),+]) => { Vec<$crate::tensor::Tensor> };
@@ -334,8 +354,12 @@ macro_rules! rust_type {
 }
 
 macro_rules! samples {
-    () => { |_| Vec::new() };
-    ($e:expr) => { $e };
+    () => {
+        |_| Vec::new()
+    };
+    ($e:expr) => {
+        $e
+    };
 }
 
 pub(crate) use {default_text, op, returns, rust_type, samples};

@@ -4,127 +4,22 @@
 use super::args::{Arg, Args, Read};
 use super::combine::fresh;
 use super::create::{Options, sizes_of};
+pub use super::generator::{Generator, manual_seed};
 use super::inplace;
 use super::op::Rule::{Composite as C, InPlace, Structured as S};
 use super::op::{FUNCTION, INPLACE, METHOD, NN, NN_INPLACE, OUT, Op, Outputs, op};
 use super::structured::{Context, Structured, record};
 use crate::autograd::mode;
 use crate::autograd::node::Grads;
-use crate::backend::cpu::draw::{Draw, draw};
-use crate::backend::cpu::random::GeneratorState;
+use crate::backend::cpu::draw::Draw;
 use crate::backend::{Executable, Reduce};
 use crate::dtype::{Compute, DType};
 use crate::error::{Result, bail};
 use crate::program::trace;
 use crate::shape::{Dims, Layout, broadcast};
 use crate::tensor::{Body, Tensor, default_dtype};
-use parking_lot::Mutex;
 use smallvec::smallvec;
-use std::hash::{BuildHasher, Hasher};
-use std::sync::{Arc, OnceLock};
-
-/// A source of random numbers. Cloning shares it. The default one is the process's.
-#[derive(Clone, Debug)]
-pub struct Generator(Arc<Mutex<GeneratorState>>);
-
-/// The seed of a generator that was given none.
-const DEFAULT_SEED: u64 = 67_280_421_310_721;
-
-impl Default for Generator {
-    /// The process's generator, seeded by chance at first.
-    fn default() -> Generator {
-        static DEFAULT: OnceLock<Generator> = OnceLock::new();
-        DEFAULT.get_or_init(|| Generator::with_seed(by_chance())).clone()
-    }
-}
-
-impl Generator {
-    /// A generator of its own, always with the same seed.
-    pub fn new() -> Generator {
-        Generator::with_seed(DEFAULT_SEED)
-    }
-
-    /// A generator of its own with that seed.
-    pub fn with_seed(seed: u64) -> Generator {
-        Generator(Arc::new(Mutex::new(GeneratorState::new(seed))))
-    }
-
-    /// Starts again from a seed.
-    pub fn manual_seed(&self, seed: u64) -> &Generator {
-        *self.0.lock() = GeneratorState::new(seed);
-        self
-    }
-
-    /// Starts again from a seed found by chance, and returns it.
-    pub fn seed(&self) -> u64 {
-        let seed = by_chance();
-        self.manual_seed(seed);
-        seed
-    }
-
-    /// The seed it started from.
-    pub fn initial_seed(&self) -> u64 {
-        self.0.lock().seed
-    }
-
-    /// Its state, as a uint8 tensor.
-    ///
-    /// # Errors
-    /// `RuntimeError` if memory runs out.
-    pub fn get_state(&self) -> Result<Tensor> {
-        Tensor::from_slice(&self.0.lock().to_bytes(), &[16])
-    }
-
-    /// Goes back to a state that [`get_state`](Self::get_state) returned.
-    ///
-    /// # Errors
-    /// `RuntimeError` for a tensor that is no such state.
-    pub fn set_state(&self, state: &Tensor) -> Result<()> {
-        if state.dtype() != DType::U8 {
-            bail!(type_ "set_state", "expected a torch.ByteTensor, but got a tensor of dtype {}", state.dtype());
-        }
-        let bytes = state.to_vec::<u8>()?;
-        let Ok(bytes) = <[u8; 16]>::try_from(&bytes[..]) else {
-            bail!(runtime "set_state", "Expected a generator state of size 16 but found the input RNG state size to be {}", bytes.len());
-        };
-        *self.0.lock() = GeneratorState::from_bytes(bytes);
-        Ok(())
-    }
-
-    /// Whether both are the same source.
-    pub fn is(&self, other: &Generator) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    /// Fills row-major memory of its own.
-    fn fill(&self, to: &Body, what: Draw) {
-        let n = to.layout.numel() as u64;
-        let (philox, first) = {
-            let mut state = self.0.lock();
-            (state.philox(), state.reserve(n))
-        };
-        draw(&to.operand(), philox, first, what);
-    }
-
-    /// A fresh tensor of a distribution.
-    fn draw(&self, op: &'static str, sizes: &[usize], dtype: DType, what: Draw) -> Result<Tensor> {
-        let body = fresh(op, sizes.into(), dtype)?;
-        self.fill(&body, what);
-        Ok(Tensor::from_body(body))
-    }
-}
-
-/// Seeds the process's generator and returns it.
-pub fn manual_seed(seed: u64) -> Generator {
-    let generator = Generator::default();
-    generator.manual_seed(seed);
-    generator
-}
-
-/// A number that nobody can know beforehand, from the keys that the standard library draws for its hash maps.
-fn by_chance() -> u64 {
-    std::collections::hash_map::RandomState::new().build_hasher().finish()
-}
+use std::sync::OnceLock;
 
 op! {
     /// Numbers evenly distributed in `[0, 1)`.
@@ -289,16 +184,11 @@ op! {
     /// `ValueError` for a probability outside `[0, 1]`, `RuntimeError` for integers.
     DROPOUT dropout(self, p: Float = 0.5, training: Bool = true) -> Tensor = "", NN | FUNCTION | NN_INPLACE,
         C(|a| {
-            let (t, p) = (a.tensor(0)?, a.float(1)?);
-            if !(0.0..=1.0).contains(&p) {
-                bail!(value "dropout", "dropout probability has to be between 0 and 1, but got {p}");
-            }
+            let (t, p) = (a.tensor(0)?, dropped("dropout", a.float(1)?)?);
             if p == 0.0 || !a.bool(2) || t.numel() == 0 {
                 return Ok(smallvec![t.clone()]);
             }
-            if !t.dtype().is_float() {
-                bail!(runtime "dropout", "result type {} can't be cast to the desired output type {}", default_dtype().legacy(), t.dtype().legacy());
-            }
+            check_dropout("dropout", t)?;
             let kept = if p == 1.0 {
                 super::zeros(&t.sizes(), t.dtype())?
             } else {
@@ -306,6 +196,27 @@ op! {
                 kept.true_divide(1.0 - p)?
             };
             Ok(smallvec![t.mul(kept)?])
+        });
+    /// Dropout for networks of [`selu`](Self::selu) (Klambauer et al. 2017): elements are set to the value that `selu`
+    /// saturates to with probability `p`, and all are scaled and shifted so that mean and variance stay. Nothing happens
+    /// unless `training`.
+    ///
+    /// # Errors
+    /// As [`dropout`](Self::dropout).
+    ALPHA_DROPOUT alpha_dropout(self, p: Float = 0.5, training: Bool = false) -> Tensor = "", NN | FUNCTION | NN_INPLACE,
+        C(|a| alpha_dropout(a.tensor(0)?, &a.tensor(0)?.sizes(), a.float(1)?, a.bool(2)));
+    /// [`alpha_dropout`](Self::alpha_dropout) of whole channels: one draw for each of the first two indices.
+    ///
+    /// # Errors
+    /// `RuntimeError` for fewer than two dimensions; else as `dropout`.
+    FEATURE_ALPHA_DROPOUT feature_alpha_dropout(self, p: Float = 0.5, training: Bool = false) -> Tensor = "", NN | FUNCTION | NN_INPLACE,
+        C(|a| {
+            let t = a.tensor(0)?;
+            if t.rank() < 2 {
+                bail!(runtime "feature_alpha_dropout", "Feature dropout requires at least 2 dimensions in the input");
+            }
+            let sizes: Dims = t.sizes().iter().enumerate().map(|(d, &s)| if d < 2 { s } else { 1 }).collect();
+            alpha_dropout(t, &sizes, a.float(1)?, a.bool(2))
         });
     /// Overwrites with normal numbers.
     ///
@@ -524,6 +435,37 @@ fn randint_like(a: &Args, low: i64, high: i64, at: usize) -> Result<Outputs> {
     options.finish("randint_like", t)
 }
 
+fn dropped(op: &'static str, p: f64) -> Result<f64> {
+    if !(0.0..=1.0).contains(&p) {
+        bail!(value op, "dropout probability has to be between 0 and 1, but got {p}");
+    }
+    Ok(p)
+}
+
+fn check_dropout(op: &'static str, t: &Tensor) -> Result<()> {
+    if !t.dtype().is_float() {
+        bail!(runtime op, "result type {} can't be cast to the desired output type {}", default_dtype().legacy(), t.dtype().legacy());
+    }
+    Ok(())
+}
+
+fn alpha_dropout(t: &Tensor, sizes: &[usize], p: f64, training: bool) -> Result<Outputs> {
+    let p = dropped("alpha_dropout", p)?;
+    if p == 0.0 || !training || t.numel() == 0 {
+        return Ok(smallvec![t.clone()]);
+    }
+    check_dropout("alpha_dropout", t)?;
+    if p == 1.0 {
+        return Ok(smallvec![t.mul(super::zeros(sizes, t.dtype())?)?]);
+    }
+    // The limit of selu at minus infinity, -scale * alpha, and what keeps the variance at one.
+    const SATURATED: f64 = -1.758_099_340_847_376_6;
+    let scale = 1.0 / ((SATURATED * SATURATED * p + 1.0) * (1.0 - p)).sqrt();
+    let kept = Generator::default().draw("alpha_dropout", sizes, t.dtype(), Draw::Bernoulli { p: 1.0 - p })?;
+    let shift = kept.sub(1.0)?.mul(SATURATED * scale)?.add(SATURATED * scale * p)?;
+    Ok(smallvec![t.mul(kept.mul(scale)?)?.add(shift)?])
+}
+
 /// What is drawn does not depend smoothly on its parameters: their gradients are zero.
 fn no_gradient(c: &Context<'_>) -> Result<Grads> {
     (0..c.edges()).map(|k| c.when(k, |_| super::zeros(c.sizes(k), c.dtype(k)))).collect()
@@ -565,7 +507,9 @@ fn normal(a: &Args) -> Result<Outputs> {
         sizes = broadcast("normal", &sizes, &t.sizes())?;
     }
     match std {
-        Some(s) if s.to_scalars()?.iter().any(|x| x.to_f64() < 0.0) => bail!(runtime "normal", "normal expects all elements of std >= 0.0"),
+        Some(s) if s.to_scalars()?.iter().any(|x| x.to_f64() < 0.0) => {
+            bail!(runtime "normal", "normal expects all elements of std >= 0.0")
+        }
         Some(_) => {}
         None => drop(deviation(a.float(1)?)?),
     }
@@ -628,7 +572,8 @@ fn multinomial(a: &Args) -> Result<Outputs> {
         }
     } else {
         // Waiting times of rate w: the first to come is class i with probability w_i, the second by what is left, and so on.
-        let times = generator.draw(op, &[rows * classes], DType::F64, Draw::Exponential { rate: 1.0 })?.to_vec::<f64>()?;
+        let times =
+            generator.draw(op, &[rows * classes], DType::F64, Draw::Exponential { rate: 1.0 })?.to_vec::<f64>()?;
         for (row, times) in weights.chunks_exact(classes).zip(times.chunks_exact(classes)) {
             let time = |&i: &usize| if row[i] > 0.0 { times[i] / row[i] } else { f64::INFINITY };
             let mut order: Vec<usize> = (0..classes).collect();
@@ -668,7 +613,7 @@ fn change(op: &'static Op, a: &Args, write: impl FnOnce(&Body) -> Result<()>) ->
         let written = Tensor::from_shared(body);
         record(op, &inner, None, no_gradient, &[], std::slice::from_ref(&written))?;
         if let Some(node) = written.grad_fn().node() {
-            inplace::rebase(target, node.clone())?;
+            inplace::rebase(target, node.clone(), 0)?;
         }
     }
     Ok(())

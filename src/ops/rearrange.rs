@@ -39,28 +39,6 @@ op! {
             Ok(smallvec![t.repeat(&repeats[..])?])
         }),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Ints([2][..].into())]];
-    /// Each element of a dimension `repeats` times, one beside the other; all elements as one dimension without `dim`.
-    ///
-    /// # Errors
-    /// `RuntimeError` for negative repeats, `IndexError` for a dimension that is not there.
-    REPEAT_INTERLEAVE repeat_interleave(self, repeats: Int, dim: OptInt = None; output_size: OptInt = None) -> Tensor = "", METHOD | FUNCTION,
-        C(|a| {
-            let repeats = a.int(1)?;
-            if repeats < 0 {
-                bail!(runtime "repeat_interleave", "Repeats must be non-negative");
-            }
-            let (t, dim) = flat_unless(a.tensor(0)?, a.opt_int(2))?;
-            let dim = wrap_dim("repeat_interleave", dim, t.rank())?;
-            check_output_size(a.opt_int(3), t.sizes().get(dim).copied().unwrap_or(1) as i64 * repeats)?;
-            let mut wide: Dims<i64> = Dims::filled(-1, t.rank() + 1);
-            wide[dim + 1] = repeats;
-            let copied = t.unsqueeze(dim as i64 + 1)?.expand(&wide[..])?.copy_contiguous()?;
-            Ok(smallvec![copied.flatten(dim as i64, dim as i64 + 1)?])
-        }),
-        |s| vec![
-            smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Int(2), Arg::Int(-1), Arg::None],
-            smallvec![Arg::Tensor(s.t(&[2, 2])), Arg::Int(2), Arg::None, Arg::None],
-        ];
     /// Element `i` of a dimension `repeats[i]` times; all elements as one dimension without `dim`.
     ///
     /// # Errors
@@ -83,6 +61,28 @@ op! {
             check_output_size(a.opt_int(3), index.numel() as i64)?;
             Ok(smallvec![t.index_select(dim as i64, index)?])
         });
+    /// Each element of a dimension `repeats` times, one beside the other; all elements as one dimension without `dim`.
+    ///
+    /// # Errors
+    /// `RuntimeError` for negative repeats, `IndexError` for a dimension that is not there.
+    REPEAT_INTERLEAVE repeat_interleave(self, repeats: Int, dim: OptInt = None; output_size: OptInt = None) -> Tensor = "", METHOD | FUNCTION,
+        C(|a| {
+            let repeats = a.int(1)?;
+            if repeats < 0 {
+                bail!(runtime "repeat_interleave", "Repeats must be non-negative");
+            }
+            let (t, dim) = flat_unless(a.tensor(0)?, a.opt_int(2))?;
+            let dim = wrap_dim("repeat_interleave", dim, t.rank())?;
+            check_output_size(a.opt_int(3), t.sizes().get(dim).copied().unwrap_or(1) as i64 * repeats)?;
+            let mut wide: Dims<i64> = Dims::filled(-1, t.rank() + 1);
+            wide[dim + 1] = repeats;
+            let copied = t.unsqueeze(dim as i64 + 1)?.expand(&wide[..])?.copy_contiguous()?;
+            Ok(smallvec![copied.flatten(dim as i64, dim as i64 + 1)?])
+        }),
+        |s| vec![
+            smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Int(2), Arg::Int(-1), Arg::None],
+            smallvec![Arg::Tensor(s.t(&[2, 2])), Arg::Int(2), Arg::None, Arg::None],
+        ];
     /// Position `i`, `repeats[i]` times.
     ///
     /// # Errors
@@ -173,12 +173,13 @@ op! {
                 if wrap_dim("rot90", x, t.rank())? == wrap_dim("rot90", y, t.rank())? {
                     bail!(runtime "rot90", "expected rotation dims to be different, but got dim0 = {x} and dim1 = {y}");
                 }
-                Ok(smallvec![match a.int(1)?.rem_euclid(4) {
+                let turned = match a.int(1)?.rem_euclid(4) {
                     0 => t.copy_contiguous()?,
-                    1 => t.transpose(x, y)?.flip([x])?,
+                    1 => t.flip([y])?.transpose(x, y)?,
                     2 => t.flip([x, y])?,
-                    _ => t.transpose(x, y)?.flip([y])?,
-                }])
+                    _ => t.flip([x])?.transpose(x, y)?,
+                };
+                Ok(smallvec![Tensor::from_shared(turned.body())])
             },
             backward: Some(|c| Ok(smallvec![c.when(0, |g| g.rot90(c.int(1)?.wrapping_neg(), c.ints(2)?))?])),
             saves: &[],
@@ -276,7 +277,8 @@ fn repeat_forward(a: &Args) -> Result<Outputs> {
     }
     let new = repeats.len() - sizes.len();
     if repeats.iter().any(|&r| r < 0) {
-        let shown: Vec<i64> = repeats.iter().enumerate().map(|(d, &r)| if d < new { r } else { r * sizes[d - new] as i64 }).collect();
+        let shown: Vec<i64> =
+            repeats.iter().enumerate().map(|(d, &r)| if d < new { r } else { r * sizes[d - new] as i64 }).collect();
         let bad = shown.iter().find(|s| **s < 0).copied().unwrap_or(-1);
         bail!(runtime "repeat", "Trying to create tensor with negative dimension {bad}: {shown:?}");
     }
@@ -284,7 +286,8 @@ fn repeat_forward(a: &Args) -> Result<Outputs> {
     let out = fresh("repeat", parts.iter().map(|&(r, s)| r.saturating_mul(s)).collect(), from.dtype)?;
     // Both sides seen with a dimension for the repetition before each dimension of the tensor.
     let apart: Dims = parts.iter().flat_map(|&(r, s)| [r, s]).collect();
-    let strides: Strides = (0..parts.len()).flat_map(|d| [0, if d < new { 0 } else { from.layout.strides[d - new] }]).collect();
+    let strides: Strides =
+        (0..parts.len()).flat_map(|d| [0, if d < new { 0 } else { from.layout.strides[d - new] }]).collect();
     let source = from.with_layout(Layout { sizes: apart.clone(), strides, offset: from.layout.offset });
     let target = out.with_layout(Layout::contiguous(apart));
     copy::convert("repeat", &source, &target)?;
@@ -312,7 +315,9 @@ fn flat_unless(t: &Tensor, dim: Option<i64>) -> Result<(Tensor, i64)> {
 
 fn check_output_size(asked: Option<i64>, found: i64) -> Result<()> {
     match asked {
-        Some(n) if n != found => bail!(runtime "repeat_interleave", "repeat_interleave: Invalid output_size, expected {found} but got {n}"),
+        Some(n) if n != found => {
+            bail!(runtime "repeat_interleave", "repeat_interleave: Invalid output_size, expected {found} but got {n}")
+        }
         _ => Ok(()),
     }
 }
@@ -326,7 +331,8 @@ fn repeated_positions(repeats: &Tensor) -> Result<Tensor> {
     if counts.iter().any(|&n| n < 0) {
         bail!(runtime "repeat_interleave", "repeats can not be negative");
     }
-    let index: Vec<i64> = counts.iter().enumerate().flat_map(|(i, &n)| std::iter::repeat_n(i as i64, n as usize)).collect();
+    let index: Vec<i64> =
+        counts.iter().enumerate().flat_map(|(i, &n)| std::iter::repeat_n(i as i64, n as usize)).collect();
     Tensor::from_slice(&index, &[index.len()])
 }
 
@@ -390,7 +396,7 @@ fn triangle(op: &'static str, a: &Args, upper: bool) -> Result<Outputs> {
 }
 
 fn check_pad(t: &Tensor, pad: &[i64]) -> Result<()> {
-    if pad.len() % 2 != 0 {
+    if !pad.len().is_multiple_of(2) {
         bail!(runtime "pad", "Padding length must be divisible by 2");
     }
     if pad.len() > 2 * t.rank() {

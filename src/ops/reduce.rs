@@ -28,7 +28,24 @@ impl PerType {
     }
 
     /// The Program of `formula` over inputs of the given types.
-    pub(super) fn get(&self, key: Compute, inputs: &[Compute], scalars: &[Compute], formula: fn(&[Sym], &[Sym]) -> Sym) -> &Executable {
+    pub(super) fn get(
+        &self,
+        key: Compute,
+        inputs: &[Compute],
+        scalars: &[Compute],
+        formula: fn(&[Sym], &[Sym]) -> Sym,
+    ) -> &Executable {
+        self.with(key, inputs, scalars, formula)
+    }
+
+    /// [`get`](Self::get) for a formula that is always the same though its type does not say so.
+    pub(super) fn with(
+        &self,
+        key: Compute,
+        inputs: &[Compute],
+        scalars: &[Compute],
+        formula: impl FnOnce(&[Sym], &[Sym]) -> Sym,
+    ) -> &Executable {
         self.0[key as usize].get_or_init(|| Executable::new(trace(inputs, scalars, |x, s| vec![formula(x, s)])))
     }
 }
@@ -76,11 +93,19 @@ pub(super) fn finish(aligned: Body, dims: &[usize], keepdim: bool) -> Tensor {
 }
 
 /// Reduces dimensions, computing in the compute type of `dtype`, in which the result is.
-pub(super) fn reduce(op: &'static str, t: &Tensor, dims: &[usize], keepdim: bool, dtype: DType, how: Reduce) -> Result<Tensor> {
+pub(super) fn reduce(
+    op: &'static str,
+    t: &Tensor,
+    dims: &[usize],
+    keepdim: bool,
+    dtype: DType,
+    how: Reduce,
+) -> Result<Tensor> {
     static READS: [[OnceLock<Executable>; 4]; 4] = [const { [const { OnceLock::new() }; 4] }; 4];
     let body = t.body();
     let (from, to) = (body.dtype.compute(), dtype.compute());
-    let read = READS[from as usize][to as usize].get_or_init(|| Executable::new(trace(&[from], &[], |x, _| vec![x[0].cast(to)])));
+    let read = READS[from as usize][to as usize]
+        .get_or_init(|| Executable::new(trace(&[from], &[], |x, _| vec![x[0].cast(to)])));
     let sizes = &body.layout.sizes;
     let out = run(op, read, sizes, &[&body], &[], (aligned(sizes, dims), dtype), how)?;
     Ok(finish(out, dims, keepdim))
@@ -173,7 +198,14 @@ fn extreme(op: &'static str, a: &Args, dims: &[usize], named: bool, keepdim: boo
 }
 
 /// The gradient of an extreme: shared evenly by the elements that equal it. `nan`: whether NaN equals NaN here.
-pub(super) fn share(c: &Context<'_>, grad: Option<Tensor>, result: usize, dims: &[usize], keepdim: bool, nan: bool) -> Result<Option<Tensor>> {
+pub(super) fn share(
+    c: &Context<'_>,
+    grad: Option<Tensor>,
+    result: usize,
+    dims: &[usize],
+    keepdim: bool,
+    nan: bool,
+) -> Result<Option<Tensor>> {
     let (Some(g), true) = (grad, c.needs(0)) else { return Ok(None) };
     let x = c.input(0)?;
     let sizes = x.sizes();
@@ -328,7 +360,7 @@ op! {
                 let dims = dims("nansum", c, 1, c.sizes(0).len())?;
                 Ok(smallvec![c.when(0, |g| {
                     let g = restore(&super::to_dtype(&g, c.dtype(0))?, c.sizes(0), &dims, c.bool(2))?;
-                    g.where_number(&c.input(0)?.detach())
+                    g.where_number(c.input(0)?.detach())
                 })?])
             }),
             saves: &[Save::Input(0)],
@@ -570,11 +602,11 @@ op! {
     // What the derivatives above are written with.
 
     /// The sum over dimensions, kept as 1, of `input * other`: one pass, nothing written between.
-    SUM_PRODUCT sum_product(self, other: Tensor, dims: Ints) -> Tensor = "SumProductBackward0", 0,
+    SUM_PRODUCT sum_product(self, other: Tensor, dims: Ints = ()) -> Tensor = "SumProductBackward0", 0,
         E(Elementwise::numeric(|f| f.x(0) * f.x(1)).reduce(|a, sizes| over_dims(a, sizes, 2))),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3, 4])), Arg::Tensor(s.t(&[3, 1])), Arg::Ints([0, 2][..].into())]];
     /// How many elements equal `other`, over dimensions kept as 1; `nan`: NaN equals NaN.
-    COUNT_EQUAL count_equal(self, other: Tensor, dims: Ints, nan: Bool) -> Tensor = "", 0,
+    COUNT_EQUAL count_equal(self, other: Tensor, dims: Ints = (), nan: Bool = false) -> Tensor = "", 0,
         E(Elementwise::numeric(|f| {
             let one = f.x(0).literal(1.0);
             Sym::select(equal(f.x(0), f.x(1), f.variant), one, one.zero())
@@ -583,7 +615,7 @@ op! {
         .reduce(|a, sizes| over_dims(a, sizes, 2)));
     /// `input / count` where `x` equals `extreme`, else zero: the gradient of an extreme.
     SHARE_EQUAL share_equal(self, x: Tensor, extreme: Tensor, count: Tensor, nan: Bool) -> Tensor = "ShareBackward0", 0,
-        E(Elementwise::numeric(|f| {
+        E(Elementwise::float_only(|f| {
             let g = f.x(0);
             Sym::select(equal(f.x(1), f.x(2), f.variant), g, g.zero()) / f.x(3)
         })
@@ -599,7 +631,11 @@ op! {
 /// A matrix' main diagonal, without history.
 fn main_diagonal(m: &Body) -> Tensor {
     let (sizes, strides) = (&m.layout.sizes, &m.layout.strides);
-    let layout = Layout { sizes: [sizes[0].min(sizes[1])][..].into(), strides: [strides[0] + strides[1]][..].into(), offset: m.layout.offset };
+    let layout = Layout {
+        sizes: [sizes[0].min(sizes[1])][..].into(),
+        strides: [strides[0] + strides[1]][..].into(),
+        offset: m.layout.offset,
+    };
     Tensor::from_body(m.with_layout(layout))
 }
 

@@ -156,20 +156,6 @@ op! {
             Ok(t.split((n + chunks - 1) / chunks, dim as i64)?.into())
         }),
         |s| vec![smallvec![Arg::Tensor(s.t(&[5, 2])), Arg::Int(3), Arg::Int(0)]];
-    /// Pieces of a dimension, as many as asked for, which differ in size by at most one.
-    ///
-    /// # Errors
-    /// `RuntimeError` for a 0-d tensor or a count that is not positive; `IndexError` for a dimension that is not there.
-    TENSOR_SPLIT tensor_split(self, sections: Int, dim: Int = 0) -> Vec<Tensor> = "", METHOD | FUNCTION,
-        C(|a| split_evenly("tensor_split", a.tensor(0)?, a.int(1)?, a.int(2)?)),
-        |s| vec![smallvec![Arg::Tensor(s.t(&[5, 2])), Arg::Int(3), Arg::Int(0)]];
-    /// The pieces of a dimension between the given indices.
-    ///
-    /// # Errors
-    /// `RuntimeError` for a 0-d tensor; `IndexError` for a dimension that is not there.
-    TENSOR_SPLIT_AT tensor_split_at as "tensor_split"(self, indices: Ints, dim: Int = 0) -> Vec<Tensor> = "", METHOD | FUNCTION,
-        C(|a| split_at("tensor_split", a.tensor(0)?, a.ints(1)?, a.int(2)?)),
-        |s| vec![smallvec![Arg::Tensor(s.t(&[5, 2])), Arg::Ints([1, 3, 3][..].into()), Arg::Int(0)]];
     /// [`tensor_split`](Self::tensor_split) by an int64 tensor: 0-d for a count, 1-d for indices.
     ///
     /// # Errors
@@ -186,6 +172,20 @@ op! {
                 n => bail!(runtime "tensor_split", "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional tensor, but got a tensor with {n} dims"),
             }
         });
+    /// Pieces of a dimension, as many as asked for, which differ in size by at most one.
+    ///
+    /// # Errors
+    /// `RuntimeError` for a 0-d tensor or a count that is not positive; `IndexError` for a dimension that is not there.
+    TENSOR_SPLIT tensor_split(self, sections: Int, dim: Int = 0) -> Vec<Tensor> = "", METHOD | FUNCTION,
+        C(|a| split_evenly("tensor_split", a.tensor(0)?, a.int(1)?, a.int(2)?)),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[5, 2])), Arg::Int(3), Arg::Int(0)]];
+    /// The pieces of a dimension between the given indices.
+    ///
+    /// # Errors
+    /// `RuntimeError` for a 0-d tensor; `IndexError` for a dimension that is not there.
+    TENSOR_SPLIT_AT tensor_split_at as "tensor_split"(self, indices: Ints, dim: Int = 0) -> Vec<Tensor> = "", METHOD | FUNCTION,
+        C(|a| split_at("tensor_split", a.tensor(0)?, a.ints(1)?, a.int(2)?)),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[5, 2])), Arg::Ints([1, 3, 3][..].into()), Arg::Int(0)]];
     /// [`tensor_split`](Self::tensor_split) into equal pieces along dimension 1, or 0 of a vector.
     ///
     /// # Errors
@@ -276,6 +276,51 @@ op! {
             saves: &[],
         }),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Int(-1), Arg::Int(0), Arg::Int(-1)]];
+    /// A copy of the tensor with `src` in place of `select(dim, index)`.
+    ///
+    /// # Errors
+    /// `RuntimeError` if `src` has another shape; else as [`select`](Self::select).
+    SELECT_SCATTER select_scatter(self, src: Tensor, dim: Int, index: Int) -> Tensor = "SelectScatterBackward0", METHOD | FUNCTION,
+        S(Structured {
+            forward: |a| replaced("select_scatter", a, |whole| selected(whole, a.int(2)?, a.int(3)?)),
+            backward: Some(|c| replaced_back(
+                c,
+                |g, zeros| g.select_scatter(zeros, c.int(2)?, c.int(3)?),
+                |g| g.select(c.int(2)?, c.int(3)?),
+            )),
+            saves: &[],
+        }),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[3, 4])), Arg::Tensor(s.t(&[3])), Arg::Int(1), Arg::Int(-2)]];
+    /// A copy of the tensor with `src` in place of a range of a dimension.
+    ///
+    /// # Errors
+    /// `RuntimeError` if `src` has another shape; else as [`slice`](Self::slice).
+    SLICE_SCATTER slice_scatter(self, src: Tensor, dim: Int = 0, start: OptInt = None, end: OptInt = None, step: Int = 1) -> Tensor = "SliceScatterBackward0", METHOD | FUNCTION,
+        S(Structured {
+            forward: |a| replaced("slice_scatter", a, |whole| sliced(whole, a.int(2)?, a.opt_int(3), a.opt_int(4), a.int(5)?)),
+            backward: Some(|c| replaced_back(
+                c,
+                |g, zeros| g.slice_scatter(zeros, c.int(2)?, c.opt_int(3), c.opt_int(4), c.int(5)?),
+                |g| g.slice(c.int(2)?, c.opt_int(3), c.opt_int(4), c.int(5)?),
+            )),
+            saves: &[],
+        }),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[5, 2])), Arg::Tensor(s.t(&[2, 2])), Arg::Int(0), Arg::Int(1), Arg::None, Arg::Int(2)]];
+    /// A copy of the tensor with `src` in place of a diagonal.
+    ///
+    /// # Errors
+    /// `RuntimeError` if `src` has another shape; else as [`diagonal`](Self::diagonal).
+    DIAGONAL_SCATTER diagonal_scatter(self, src: Tensor, offset: Int = 0, dim1: Int = 0, dim2: Int = 1) -> Tensor = "DiagonalScatterBackward0", METHOD | FUNCTION,
+        S(Structured {
+            forward: |a| replaced("diagonal_scatter", a, |whole| on_diagonal(whole, &a[2..])),
+            backward: Some(|c| replaced_back(
+                c,
+                |g, zeros| g.diagonal_scatter(zeros, c.int(2)?, c.int(3)?, c.int(4)?),
+                |g| g.diagonal(c.int(2)?, c.int(3)?, c.int(4)?),
+            )),
+            saves: &[],
+        }),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[3, 4])), Arg::Tensor(s.t(&[3])), Arg::Int(1), Arg::Int(0), Arg::Int(-1)]];
     /// A vector as the diagonal of a matrix of zeros, or a copy of the diagonal of a matrix.
     ///
     /// # Errors
@@ -346,6 +391,27 @@ fn placed(op: &'static str, a: &Args, part: impl FnOnce(&Layout) -> Result<Layou
     let body = whole.body();
     copy::convert(op, &grad.body(), &body.with_layout(part(&body.layout)?))?;
     Ok(smallvec![whole])
+}
+
+/// A copy of argument 0 with argument 1 in a part of it.
+fn replaced(op: &'static str, a: &Args, part: impl FnOnce(&Layout) -> Result<Layout>) -> Result<Outputs> {
+    let (whole, src) = (copy::contiguous(op, &a.tensor(0)?.body())?, a.tensor(1)?.body());
+    let part = part(&whole.layout)?;
+    if part.sizes != src.layout.sizes {
+        bail!(runtime op, "expected src to have a size equal to the slice of self. src size = {:?}, slice size = {:?}", src.layout.sizes, part.sizes);
+    }
+    copy::convert(op, &src, &whole.with_layout(part))?;
+    Ok(smallvec![Tensor::from_shared(whole)])
+}
+
+/// The gradients of [`replaced`]: that of the tensor is zero in the part, where that of `src` is.
+fn replaced_back(
+    c: &Context<'_>,
+    without: impl FnOnce(&Tensor, Tensor) -> Result<Tensor>,
+    part: impl FnOnce(&Tensor) -> Result<Tensor>,
+) -> Result<Grads> {
+    let whole = c.when(0, |g| without(&g, super::zeros(c.sizes(1), g.dtype())?))?;
+    Ok(smallvec![whole, c.when(1, |g| super::to_dtype(&part(&g)?, c.dtype(1)))?])
 }
 
 fn selected(input: &Layout, dim: i64, index: i64) -> Result<Layout> {

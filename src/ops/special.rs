@@ -45,7 +45,8 @@ fn sinc_gradient(x: Sym, g: Sym) -> Sym {
     let square = q * q;
     // The coefficients of p (p^2)^k are (-1)^(k+1) (2k + 2) / (2k + 3)!.
     let series = [-1.0 / 3.0, 1.0 / 30.0, -1.0 / 840.0, 1.0 / 45_360.0, -1.0 / 3_991_680.0, 1.0 / 518_918_400.0];
-    let series = series.iter().rev().fold(None, |sum: Option<Sym>, &c| Some(sum.map_or(square.literal(c), |s| s * square + c)));
+    let series =
+        series.iter().rev().fold(None, |sum: Option<Sym>, &c| Some(sum.map_or(square.literal(c), |s| s * square + c)));
     let p = Sym::select(near, p.literal(1.0), p);
     let far = (p * p.cos() - p.sin()) / (p * p);
     let slope = Sym::select(near, series.map_or(q, |s| s * q), far);
@@ -59,7 +60,11 @@ fn logit_variant(args: &Args) -> Result<u8> {
 
 fn logit(f: &F) -> Sym {
     let x = f.x(0);
-    let z = if f.variant == 1 { Sym::select(x.lt(f.n(0)), f.n(0), Sym::select(x.gt(-f.n(0) + 1.0), -f.n(0) + 1.0, x)) } else { x };
+    let z = if f.variant == 1 {
+        Sym::select(x.lt(f.n(0)), f.n(0), Sym::select(x.gt(-f.n(0) + 1.0), -f.n(0) + 1.0, x))
+    } else {
+        x
+    };
     (z / (-z + 1.0)).log()
 }
 

@@ -87,7 +87,8 @@ fn layout_of(input: &Layout, size: &[i64], stride: &[i64], offset: Option<i64>, 
     if let Some(bad) = size.iter().chain(stride).chain(&offset).find(|x| **x < 0) {
         bail!(runtime op, "as_strided: Negative sizes, strides and offsets are not supported at the moment, got {bad}");
     }
-    let layout = Layout { sizes: dims(size), strides: strides(stride), offset: offset.map_or(input.offset, |o| o as usize) };
+    let layout =
+        Layout { sizes: dims(size), strides: strides(stride), offset: offset.map_or(input.offset, |o| o as usize) };
     let body = t.body();
     let room = body.storage.bytes() / body.dtype.size();
     let reach = layout.sizes.iter().zip(layout.strides.iter()).try_fold(layout.offset, |n, (&s, &d)| {

@@ -182,7 +182,9 @@ pub(super) fn forward(op: &'static Op, rule: &Structured, args: &Args) -> Result
         (rule.forward)(args)?
     };
     match rule.backward {
-        Some(derivative) if recording && !op.node.is_empty() => record(op, args, None, derivative, rule.saves, &outputs)?,
+        Some(derivative) if recording && !op.node.is_empty() => {
+            record(op, args, None, derivative, rule.saves, &outputs)?
+        }
         _ if mode::is_inference_mode() => outputs.iter().for_each(Tensor::mark_inference),
         _ => {}
     }
@@ -194,7 +196,9 @@ fn edge_tensors<'a>(op: &'static Op, args: &'a Args) -> SmallVec<[Option<&'a Ten
     let mut tensors = SmallVec::new();
     for (param, arg) in op.params.iter().zip(args) {
         match (param.kind, arg) {
-            (Kind::Tensor | Kind::OptTensor | Kind::Operand | Kind::OptOperand, Arg::Tensor(t)) => tensors.push(Some(t)),
+            (Kind::Tensor | Kind::OptTensor | Kind::Operand | Kind::OptOperand, Arg::Tensor(t)) => {
+                tensors.push(Some(t))
+            }
             (Kind::Tensor | Kind::OptTensor | Kind::Operand | Kind::OptOperand, _) => tensors.push(None),
             (_, Arg::Tensors(list)) => tensors.extend(list.iter().map(Some)),
             // Indices have no gradient and no edge.
@@ -249,7 +253,11 @@ pub(super) fn record(
         args: args.iter().map(without_tensors).collect(),
         inputs: tensors.iter().map(|t| t.map(|t| meta(t.body()))).collect(),
         layout: layout.map(|l| Box::new(l.clone())),
-        transposed: tensors.iter().take(8).enumerate().fold(0, |bits, (k, t)| bits | (t.is_some_and(column_major) as u8) << k),
+        transposed: tensors
+            .iter()
+            .take(8)
+            .enumerate()
+            .fold(0, |bits, (k, t)| bits | (t.is_some_and(column_major) as u8) << k),
         derivative,
         saved: Mutex::new(Some(saved)),
     };
@@ -301,11 +309,19 @@ impl Backward for StructuredBackward {
     }
 
     fn saved(&self) -> Vec<(Cow<'static, str>, SavedAttribute)> {
-        let names: Vec<&'static str> = self.op.params.iter().filter(|p| matches!(p.kind, Kind::Tensor | Kind::OptTensor | Kind::Operand | Kind::OptOperand)).map(|p| p.name).collect();
+        let names: Vec<&'static str> = self
+            .op
+            .params
+            .iter()
+            .filter(|p| matches!(p.kind, Kind::Tensor | Kind::OptTensor | Kind::Operand | Kind::OptOperand))
+            .map(|p| p.name)
+            .collect();
         let saved = self.saved.lock();
         let tensors = saved.iter().flatten().map(|(save, value)| {
             let name = match *save {
-                Save::Input(k) | Save::InputFor(k, _) => names.get(k).copied().map_or("tensors", |n| if n == "input" { "self" } else { n }),
+                Save::Input(k) | Save::InputFor(k, _) => {
+                    names.get(k).copied().map_or("tensors", |n| if n == "input" { "self" } else { n })
+                }
                 Save::Output(_) => "result",
                 Save::Index(i) | Save::IndexOf(i, _) => self.op.params[i].name,
             };

@@ -64,7 +64,7 @@ pub(super) fn in_place(op: &'static Op, rule: &Update, args: &Args) -> Result<Te
     }
     body.bump_version();
     if let Some(node) = history.node() {
-        inplace::rebase(target, node.clone())?;
+        inplace::rebase(target, node.clone(), 0)?;
     }
     Ok(target.clone())
 }

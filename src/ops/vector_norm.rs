@@ -38,7 +38,9 @@ fn norm(t: &Tensor, p: f64, dims: &[usize], named: bool, dtype: Option<DType>) -
         bail!(runtime op, "linalg.vector_norm: Expected a floating point or complex tensor as input. Got {}", t.dtype().legacy());
     }
     let t = match dtype {
-        Some(to) if !to.is_float() => bail!(runtime op, "linalg.vector_norm: dtype should be floating point or complex. Got {}", to.legacy()),
+        Some(to) if !to.is_float() => {
+            bail!(runtime op, "linalg.vector_norm: dtype should be floating point or complex. Got {}", to.legacy())
+        }
         Some(to) if t.dtype().promote(to) != to => {
             bail!(runtime op, "linalg.vector_norm: the dtype of the input ({}) should be convertible without narrowing to the specified dtype ({})", t.dtype().legacy(), to.legacy())
         }
@@ -57,9 +59,11 @@ fn norm(t: &Tensor, p: f64, dims: &[usize], named: bool, dtype: Option<DType>) -
     }
     let ty = x.dtype.compute();
     let to = aligned(sizes, dims);
-    let plain = |program, scalars: &[Scalar], dtype, how| run(op, program, sizes, &[&x], scalars, (to.clone(), dtype), how);
+    let plain =
+        |program, scalars: &[Scalar], dtype, how| run(op, program, sizes, &[&x], scalars, (to.clone(), dtype), how);
     if p == 0.0 {
-        let nonzero = NONZERO.get(ty, &[ty], &[], |x, _| Sym::select(x[0].eq(x[0].zero()), x[0].zero(), x[0].literal(1.0)));
+        let nonzero =
+            NONZERO.get(ty, &[ty], &[], |x, _| Sym::select(x[0].eq(x[0].zero()), x[0].zero(), x[0].literal(1.0)));
         return plain(nonzero, &[], x.dtype, Reduce::Sum);
     }
     let abs = ABS.get(ty, &[ty], &[], |x, _| x[0].abs());
@@ -70,7 +74,9 @@ fn norm(t: &Tensor, p: f64, dims: &[usize], named: bool, dtype: Option<DType>) -
     } else if p == 1.0 {
         return plain(abs, &[], x.dtype, Reduce::Sum);
     }
-    let finish = |program, from: &Body, scalars: &[Scalar]| run(op, program, &to, &[from], scalars, (to.clone(), x.dtype), Reduce::Sum);
+    let finish = |program, from: &Body, scalars: &[Scalar]| {
+        run(op, program, &to, &[from], scalars, (to.clone(), x.dtype), Reduce::Sum)
+    };
     if p == 2.0 {
         let squares = SQUARES.get(ty, &[ty], &[], |x, _| x[0].square());
         let sum = plain(squares, &[], ty.dtype(), Reduce::Sum)?;
@@ -96,7 +102,8 @@ fn in_range(sum: &Body) -> Result<bool> {
     if t.numel() == 0 {
         return Ok(true);
     }
-    let bound = |how| super::reduce::reduce(VECTOR, &t, &(0..t.rank()).collect::<Dims>(), false, DType::F32, how)?.item();
+    let bound =
+        |how| super::reduce::reduce(VECTOR, &t, &(0..t.rank()).collect::<Dims>(), false, DType::F32, how)?.item();
     let (low, high) = (bound(Reduce::Min)?.to_f64(), bound(Reduce::Max)?.to_f64());
     Ok(low > 1e-30 && high < 1e37 || high.is_nan())
 }
@@ -126,7 +133,10 @@ fn backward(c: &Context<'_>, p: f64) -> Result<Grads> {
 
 /// Calls `vector_norm`.
 fn vector(t: &Tensor, p: Scalar, dim: Arg, keepdim: bool, dtype: Option<DType>) -> Result<Tensor> {
-    super::apply::call_into(&VECTOR_NORM, smallvec![Arg::Tensor(t.clone()), Arg::Number(p), dim, Arg::Bool(keepdim), dtype.into()])
+    super::apply::call_into(
+        &VECTOR_NORM,
+        smallvec![Arg::Tensor(t.clone()), Arg::Number(p), dim, Arg::Bool(keepdim), dtype.into()],
+    )
 }
 
 /// What a matrix norm is the norm of.
@@ -186,7 +196,9 @@ fn either(a: &Args, order: Option<Order>) -> Result<Tensor> {
         (Some(_), None) if !matches!(t.rank(), 1 | 2) => {
             bail!(runtime op, "linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {}D.", t.rank())
         }
-        (Some(order), dim) if dim.map_or(t.rank(), <[i64]>::len) == 2 => matrix(t, &order, dim.unwrap_or(&[0, 1]), keepdim, dtype),
+        (Some(order), dim) if dim.map_or(t.rank(), <[i64]>::len) == 2 => {
+            matrix(t, &order, dim.unwrap_or(&[0, 1]), keepdim, dtype)
+        }
         (Some(Order::Number(p)), _) => vector(t, Scalar::Float(p), a[2].clone(), keepdim, dtype),
         (Some(order), dim) => matrix(t, &order, dim.unwrap_or(&[0]), keepdim, dtype),
         (None, _) => vector(t, Scalar::Float(2.0), a[2].clone(), keepdim, dtype),
@@ -362,7 +374,7 @@ op! {
         E(Elementwise::numeric(|f| f.x(0).maximum(f.n(0))).vjp(|_, _, g| vec![Some(g)]).domain(&[(0.5, 1.5)]).numbers(&[0.1]));
     /// The gradient of a norm of finite order `p` other than 0, 0 where the `norm` is 0.
     NORM_GRADIENT norm_gradient(self, x: Tensor, norm: Tensor, p: Float) -> Tensor = "NormBackwardBackward0", 0,
-        E(Elementwise::numeric(|f| {
+        E(Elementwise::float_only(|f| {
             let (g, x, norm, p) = (f.x(0), f.x(1), f.x(2), f.n(0));
             let one = x.literal(1.0);
             let zero = norm.eq(norm.zero());
@@ -383,18 +395,20 @@ op! {
             2.0 => 2,
             p if p < 1.0 => 0,
             _ => 3,
-        }))),
+        }))
+        .domain(&[(-1.5, 1.5), (-1.5, 1.5), (0.5, 1.5)])
+        .numbers(&[3.0])),
         |s| [1.0, 2.0, 0.5, 1.5, 3.0].map(|p| smallvec![Arg::Tensor(s.t(&[2, 1])), Arg::Tensor(s.t(&[2, 3])), Arg::Tensor(s.between(&[2, 1], 0.5, 1.5)), Arg::Float(p)]).into();
     /// How many magnitudes equal `norm`, over dimensions kept as 1; NaN equals NaN.
-    COUNT_PEAKS count_peaks(self, norm: Tensor, dims: Ints) -> Tensor = "", 0,
-        E(Elementwise::numeric(|f| {
+    COUNT_PEAKS count_peaks(self, norm: Tensor, dims: Ints = ()) -> Tensor = "", 0,
+        E(Elementwise::float_only(|f| {
             let one = f.x(0).literal(1.0);
             Sym::select(peak(f.x(0), f.x(1)), one, one.zero())
         })
         .reduce(|a, sizes| super::reduce::over_dims(a, sizes, 2)));
     /// `input * sign(x) / count` where the magnitude of `x` is `norm`, else zero.
     SHARE_PEAKS share_peaks(self, x: Tensor, norm: Tensor, count: Tensor) -> Tensor = "SharePeaksBackward0", 0,
-        E(Elementwise::numeric(|f| {
+        E(Elementwise::float_only(|f| {
             let g = f.x(0) / f.x(3);
             Sym::select(peak(f.x(1), f.x(2)), g * f.x(1).sign(), g.zero())
         }));

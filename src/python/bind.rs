@@ -6,7 +6,7 @@ use super::generator;
 use super::tensor::PyTensor;
 use crate::dtype::DType;
 use crate::ops::args::{Arg, Args};
-use crate::ops::op::{Kind, Op, Param};
+use crate::ops::op::{Kind, Op, Param, Rule};
 use crate::scalar::Scalar;
 use crate::shape::Dims;
 use crate::tensor::Tensor;
@@ -103,6 +103,7 @@ fn kind_name(kind: Kind) -> &'static str {
         Kind::Bool | Kind::OptBool => "bool",
         Kind::Str | Kind::OptStr => "str",
         Kind::Ints | Kind::OptInts => "tuple of ints",
+        Kind::IntLists => "tuple of tuples of ints",
         Kind::Dtype | Kind::OptDType => "torch.dtype",
         Kind::Tensors | Kind::OptTensors | Kind::VarTensors => "tuple of Tensors",
         Kind::OptDevice => "torch.device",
@@ -167,6 +168,8 @@ fn bind_one(op: &'static Op, given: &Given<'_, '_>) -> Result<Call, Refusal> {
                 args.push(convert(op, i, &positional[next], given.method)?);
                 next += 1;
             }
+        } else if param.kind == Kind::VarTensors {
+            args.push(Arg::Tensors(Vec::new()));
         } else if param.default.is_some() {
             args.push(op.default(i));
         } else {
@@ -248,8 +251,17 @@ fn convert(op: &'static Op, i: usize, obj: &Bound<'_, PyAny>, method: bool) -> R
     let kind = op.params[i].kind;
     match arg(kind, obj)? {
         Some(arg) => Ok(arg),
+        // `torch.mul(2.0, x)`: as a function, a formula of several operands takes a number for the first one too.
+        None if i == 0 && !method && takes_numbers(op) => {
+            number(obj)?.map(Arg::Number).ok_or_else(|| wrong_kind(op, i, obj, method))
+        }
         None => Err(wrong_kind(op, i, obj, method)),
     }
+}
+
+/// Whether a row is a formula over at least two operands that may be numbers.
+fn takes_numbers(op: &Op) -> bool {
+    matches!(op.rule, Rule::Elementwise(_)) && op.params.get(1).is_some_and(|p| p.kind.is_operand())
 }
 
 /// A Python object as an argument of a kind; `None` if it is not of that kind.
@@ -284,6 +296,10 @@ pub(super) fn arg(kind: Kind, obj: &Bound<'_, PyAny>) -> PyResult<Option<Arg>> {
         },
         Kind::OptInts if obj.is_none() => Some(Arg::None),
         Kind::Ints | Kind::OptInts => ints(obj)?.map(Arg::Ints),
+        Kind::IntLists => match sequence(obj) {
+            Some(items) => items.iter().map(ints).collect::<PyResult<Option<Vec<_>>>>()?.map(Arg::IntLists),
+            None => None,
+        },
         Kind::OptDType if obj.is_none() => Some(Arg::None),
         Kind::Dtype | Kind::OptDType => dtype::extract(obj).map(Arg::DType),
         Kind::OptDevice | Kind::OptGenerator if obj.is_none() => Some(Arg::None),

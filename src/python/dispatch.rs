@@ -53,7 +53,12 @@ pub(super) fn group(surface: u16, form: Form) -> Vec<Entry> {
         names.entry(name).or_default().extend(catalogue::rows().filter(|op| op.name == alias.of));
     }
     let entry = |(name, overloads): (String, Vec<&'static Op>)| {
-        Some(Entry { name: CString::new(name).ok()?, overloads, form, method: surface & (METHOD | INPLACE | PROPERTY) != 0 })
+        Some(Entry {
+            name: CString::new(name).ok()?,
+            overloads,
+            form,
+            method: surface & (METHOD | INPLACE | PROPERTY) != 0,
+        })
     };
     names.into_iter().filter_map(entry).collect()
 }
@@ -236,7 +241,8 @@ pub(super) fn install_methods(py: Python<'_>) -> PyResult<()> {
         // SAFETY: a type object and a definition that is never freed.
         let descriptor = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyDescr_NewMethod(class.as_type_ptr(), def))? };
         let property = entry.overloads[0].surface.has(PROPERTY);
-        let attribute = if property { py.import("builtins")?.getattr("property")?.call1((descriptor,))? } else { descriptor };
+        let attribute =
+            if property { py.import("builtins")?.getattr("property")?.call1((descriptor,))? } else { descriptor };
         class.setattr(&*entry.name.to_string_lossy(), attribute)?;
     }
     Ok(())
@@ -299,8 +305,15 @@ pub(super) fn install_all(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// Runs a row by name on objects, as the operators do.
+static FUNCTIONS: OnceLock<Vec<Entry>> = OnceLock::new();
+
+/// Runs a row by name on objects, as the operators do: a method, or a function where PyTorch has only that.
 pub(super) fn call_named<'py>(py: Python<'py>, name: &str, args: &[Bound<'py, PyAny>]) -> PyResult<Bound<'py, PyAny>> {
-    let entry = entry_of(name).ok_or_else(|| PyRuntimeError::new_err(format!("no operation '{name}'")))?;
+    let function = || {
+        let all = FUNCTIONS.get_or_init(|| group(FUNCTION, Form::Plain));
+        all.iter().find(|e| e.name.to_bytes() == name.as_bytes())
+    };
+    let entry = entry_of(name).or_else(function);
+    let entry = entry.ok_or_else(|| PyRuntimeError::new_err(format!("no operation '{name}'")))?;
     call(entry, &Given { py, positional: args, keywords: &[], method: true })
 }

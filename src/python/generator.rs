@@ -20,10 +20,12 @@ fn seed_bits(seed: &Bound<'_, PyAny>) -> PyResult<u64> {
     }
     match seed.extract::<i64>() {
         Ok(n) => Ok(n as u64),
-        Err(_) if seed.cast::<PyInt>().is_ok() => {
-            Err(pyo3::exceptions::PyRuntimeError::new_err("Overflow when unpacking unsigned long long: a seed has at most 64 bits"))
+        Err(_) if seed.cast::<PyInt>().is_ok() => Err(pyo3::exceptions::PyRuntimeError::new_err(
+            "Overflow when unpacking unsigned long long: a seed has at most 64 bits",
+        )),
+        Err(_) => {
+            Err(PyTypeError::new_err(format!("manual_seed expected a long, but got {}", seed.get_type().name()?)))
         }
-        Err(_) => Err(PyTypeError::new_err(format!("manual_seed expected a long, but got {}", seed.get_type().name()?))),
     }
 }
 
@@ -100,6 +102,8 @@ pub(super) fn get_rng_state(py: Python<'_>) -> PyResult<Bound<'_, PyTensor>> {
 /// Puts the process's generator back to a state.
 #[pyfunction]
 pub(super) fn set_rng_state(new_state: &Bound<'_, PyAny>) -> PyResult<()> {
-    let Some(t) = bind::tensor(new_state) else { return Err(PyTypeError::new_err("expected a torch.ByteTensor as the generator's state")) };
+    let Some(t) = bind::tensor(new_state) else {
+        return Err(PyTypeError::new_err("expected a torch.ByteTensor as the generator's state"));
+    };
     Ok(Generator::default().set_state(&t)?)
 }

@@ -7,7 +7,7 @@ use super::identity::{Slot, alive, wrap};
 use super::tensor::{PyTensor, size};
 use super::{data, dtype};
 use crate::autograd::hooks::{HookHandle, NodeHook, TensorHook, next_id};
-use crate::autograd::node::{Grads, NodeRef, SavedAttribute};
+use crate::autograd::node::{Grads, Node, NodeRef, SavedAttribute};
 use crate::autograd::{self, BackwardOptions, GradOptions};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -24,10 +24,10 @@ use std::sync::{Arc, OnceLock};
 static PAYLOADS: AtomicUsize = AtomicUsize::new(0);
 
 /// A Python object held by the graph.
-struct Payload(Py<PyAny>);
+pub(super) struct Payload(pub(super) Py<PyAny>);
 
 impl Payload {
-    fn new(object: Py<PyAny>) -> Payload {
+    pub(super) fn new(object: Py<PyAny>) -> Payload {
         PAYLOADS.fetch_add(1, Ordering::Relaxed);
         Payload(object)
     }
@@ -186,13 +186,19 @@ pub(super) fn register_post_hook(t: &Tensor, hook: Py<PyAny>) -> PyResult<PyHand
 /// A step of the graph. Each kind of node has a class of its own, named as PyTorch names it.
 #[pyclass(subclass, dict, weakref, frozen, name = "Node", module = "rustgrad.autograd.graph")]
 pub(super) struct PyNode {
-    node: OnceLock<NodeRef>,
+    node: OnceLock<Link>,
     slot: Slot,
+}
+
+/// How an object knows its node: a view of it owns it, the context of a custom function is owned by it.
+enum Link {
+    Strong(NodeRef),
+    Weak(std::sync::Weak<Node>),
 }
 
 impl Drop for PyNode {
     fn drop(&mut self) {
-        if let Some(node) = self.node.get() {
+        if let Some(node) = self.try_node() {
             self.slot.clear(&node.python);
         }
     }
@@ -220,14 +226,28 @@ pub(super) fn wrap_node<'py>(py: Python<'py>, node: &NodeRef) -> PyResult<Bound<
     }
     let object = class_of(py, &node.name())?.call0()?;
     let inner = object.cast::<PyNode>()?;
-    let _ = inner.get().node.set(node.clone());
+    let _ = inner.get().node.set(Link::Strong(node.clone()));
     inner.get().slot.fill(object.as_ptr(), &node.python);
     Ok(object)
 }
 
 impl PyNode {
-    fn node(&self) -> PyResult<&NodeRef> {
-        self.node.get().ok_or_else(|| PyRuntimeError::new_err("this node belongs to no graph"))
+    /// The node, if there is one and it is alive.
+    pub(super) fn try_node(&self) -> Option<NodeRef> {
+        match self.node.get()? {
+            Link::Strong(node) => Some(node.clone()),
+            Link::Weak(node) => node.upgrade(),
+        }
+    }
+
+    fn node(&self) -> PyResult<NodeRef> {
+        self.try_node().ok_or_else(|| PyRuntimeError::new_err("this node belongs to no graph"))
+    }
+
+    /// Makes this object, which lies at `address`, the node's own.
+    pub(super) fn attach(&self, node: &NodeRef, address: *mut pyo3::ffi::PyObject) {
+        let _ = self.node.set(Link::Weak(Arc::downgrade(node)));
+        self.slot.fill(address, &node.python);
     }
 }
 
@@ -295,7 +315,7 @@ impl PyNode {
             for (saved, value) in node.body.saved() {
                 if saved == wanted {
                     return match value {
-                        SavedAttribute::Tensor(t) => Ok(wrap(py, &t.unpack(node)?)?.into_any()),
+                        SavedAttribute::Tensor(t) => Ok(wrap(py, &t.unpack(&node)?)?.into_any()),
                         SavedAttribute::Scalar(s) => data::scalar_object(py, s),
                     };
                 }
@@ -305,7 +325,7 @@ impl PyNode {
     }
     fn __dir__<'py>(slf: &Bound<'py, Self>) -> PyResult<Vec<String>> {
         let mut names: Vec<String> = slf.py().get_type::<PyAny>().call_method1("__dir__", (slf,))?.extract()?;
-        if let Some(node) = slf.get().node.get() {
+        if let Some(node) = slf.get().try_node() {
             names.extend(node.body.saved().into_iter().map(|(n, _)| format!("_saved_{n}")));
         }
         Ok(names)
@@ -324,7 +344,7 @@ impl PyNode {
         } else {
             hooks.post.lock().push((id, hook))
         }
-        let weak = Arc::downgrade(node);
+        let weak = Arc::downgrade(&node);
         Ok(PyHandle(HookHandle::new(id, move |id| {
             if let Some(hooks) = weak.upgrade().as_deref().and_then(|n| n.hooks()) {
                 let list = if pre { &hooks.pre } else { &hooks.post };

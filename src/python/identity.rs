@@ -76,12 +76,16 @@ pub(super) fn wrap_outputs<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     use crate::ops::op::Returns;
     let returns = match op.returns {
+        Returns::Bool => {
+            let truth: bool = crate::ops::op::FromOutputs::from_outputs(op, outputs)?;
+            return Ok(pyo3::types::PyBool::new(py, truth).to_owned().into_any());
+        }
         Returns::TupleIf(flags) if flags.iter().any(|&f| args.bool(f)) => Returns::Tuple,
         Returns::TupleIf(_) => Returns::Tensor,
         other => other,
     };
     match returns {
-        Returns::Tensor => match outputs.into_iter().next() {
+        Returns::Tensor | Returns::Bool => match outputs.into_iter().next() {
             Some(t) => Ok(wrap(py, &t)?.into_any()),
             None => Ok(py.None().into_bound(py)),
         },

@@ -1,6 +1,6 @@
 //! What the extension module holds.
 
-use super::{data, dispatch, dtype, generator, graph, numpy, tensor};
+use super::{data, dispatch, dtype, function, generator, graph, numpy, tensor};
 use crate::autograd::mode;
 use crate::dtype::{DType, Promotion};
 use crate::storage;
@@ -210,6 +210,9 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         generator::initial_seed,
         generator::get_rng_state,
         generator::set_rng_state,
+        function::_function_apply,
+        function::_function_saved,
+        function::_refuse_second,
         graph::backward,
         graph::grad
     ];

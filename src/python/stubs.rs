@@ -3,7 +3,9 @@
 
 use super::bind::python_default;
 use super::dispatch::{Form, group};
-use crate::ops::op::{FUNCTION, INPLACE, INPLACE_FUNCTION, Kind, LINALG, METHOD, NN, NN_INPLACE, OUT, Op, Param, Returns, SPECIAL};
+use crate::ops::op::{
+    FUNCTION, INPLACE, INPLACE_FUNCTION, Kind, LINALG, METHOD, NN, NN_INPLACE, OUT, Op, Param, Returns, SPECIAL,
+};
 use std::fmt::Write;
 
 const TEMPLATE: &str = include_str!("stubs/core.pyi");
@@ -20,7 +22,12 @@ pub(super) fn files() -> Vec<(&'static str, String)> {
             functions(surface)
         )
     };
-    vec![("__init__.pyi", format!("{HEADER}{core}")), ("_nn.pyi", sub(NN | NN_INPLACE)), ("_special.pyi", sub(SPECIAL)), ("_linalg.pyi", sub(LINALG))]
+    vec![
+        ("__init__.pyi", format!("{HEADER}{core}")),
+        ("_nn.pyi", sub(NN | NN_INPLACE)),
+        ("_special.pyi", sub(SPECIAL)),
+        ("_linalg.pyi", sub(LINALG)),
+    ]
 }
 
 fn methods() -> String {
@@ -74,7 +81,11 @@ fn render(out: &mut String, indent: &str, name: &str, overloads: &[&'static Op],
 /// Whether sizes may also come as separate integers.
 fn spreads(op: &Op) -> &'static [bool] {
     let last = op.params.iter().rfind(|p| !p.keyword_only);
-    if last.is_some_and(|p| matches!(p.kind, Kind::Ints | Kind::OptInts | Kind::VarTensors)) { &[false, true] } else { &[false] }
+    if last.is_some_and(|p| matches!(p.kind, Kind::Ints | Kind::OptInts | Kind::VarTensors)) {
+        &[false, true]
+    } else {
+        &[false]
+    }
 }
 
 fn signature(name: &str, op: &Op, method: bool, form: Form, spread: bool) -> String {
@@ -107,6 +118,7 @@ fn signature(name: &str, op: &Op, method: bool, form: Form, spread: bool) -> Str
     let returns = match (form, op.returns) {
         (Form::InPlace, _) if method => "Self",
         (Form::InPlace, _) | (_, Returns::Tensor) => "Tensor",
+        (_, Returns::Bool) => "_bool",
         (_, Returns::Tuple) => "tuple[Tensor, ...]",
         (_, Returns::Fields(_) | Returns::TupleIf(_)) => "Any",
     };
@@ -117,7 +129,9 @@ fn parameter(p: &Param) -> String {
     let ty = type_of(p.kind);
     match p.default {
         None => format!("{}: {ty}", p.name),
-        Some(d) if matches!(p.kind, Kind::Ints | Kind::OptInts) || python_default(d).is_empty() => format!("{}: {ty} = ...", p.name),
+        Some(d) if matches!(p.kind, Kind::Ints | Kind::OptInts) || python_default(d).is_empty() => {
+            format!("{}: {ty} = ...", p.name)
+        }
         Some(d) => format!("{}: {ty} = {}", p.name, python_default(d)),
     }
 }
@@ -140,6 +154,7 @@ fn type_of(kind: Kind) -> &'static str {
         Kind::OptStr => "_str | None",
         Kind::Ints => "_int | Sequence[_int]",
         Kind::OptInts => "_int | Sequence[_int] | None",
+        Kind::IntLists => "Sequence[_int | Sequence[_int]]",
         Kind::Dtype => "_dtype",
         Kind::OptDType => "_dtype | None",
         Kind::Tensors | Kind::VarTensors => "Sequence[Tensor]",

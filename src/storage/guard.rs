@@ -34,8 +34,11 @@ impl<'a> Guards<'a> {
                 held.push((storage, write));
             }
         }
-        if held.len() > 1 {
-            held.sort_unstable_by_key(|(s, _)| s.id());
+        match &mut held[..] {
+            [] | [_] => {}
+            [a, b] if a.0.id() <= b.0.id() => {}
+            [a, b] => std::mem::swap(a, b),
+            many => many.sort_unstable_by_key(|(s, _)| s.id()),
         }
         for &(storage, write) in &held {
             acquire(storage.guard_word(), write);

@@ -37,6 +37,8 @@ pub(crate) enum Creation {
     NoGrad,
     /// As one of several views that an operation returned together.
     Multiple(&'static str),
+    /// By a custom function, or because one returned its input.
+    InFunction,
 }
 
 /// What a view knows of its base.
@@ -52,11 +54,7 @@ impl Tensor {
     /// A tensor that is the output of a node.
     #[inline]
     pub(crate) fn with_history(body: Arc<Body>, edge: Edge) -> Tensor {
-        let t = Tensor::from_shared(body);
-        if edge.is_some() {
-            t.set_history(edge);
-        }
-        t
+        if edge.is_some() { Tensor::with_edge(body, edge) } else { Tensor::from_shared(body) }
     }
 
     /// Makes this tensor the output of a node.
@@ -101,10 +99,6 @@ impl Tensor {
     /// The tensor it is a view of.
     pub fn base(&self) -> Option<Tensor> {
         self.view_info().map(|v| v.base.clone())
-    }
-
-    pub(crate) fn forget_view(&self) {
-        self.set_flag(VIEW, false);
     }
 
     /// Whether gradients flow to it.

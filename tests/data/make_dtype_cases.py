@@ -15,7 +15,19 @@ F = nn.functional
 B, U8, I8, I16, I32, I64 = torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 ALL = [B, U8, I8, I16, I32, I64, F16, BF16, F32, F64]
-PAIRS = [(B, B), (U8, I8), (U8, U8), (I8, I64), (I64, B), (I32, I32), (I64, F16), (F16, BF16), (F16, F32), (F32, F64), (I16, F32)]
+PAIRS = [
+    (B, B),
+    (U8, I8),
+    (U8, U8),
+    (I8, I64),
+    (I64, B),
+    (I32, I32),
+    (I64, F16),
+    (F16, BF16),
+    (F16, F32),
+    (F32, F64),
+    (I16, F32),
+]
 NUMBERS = [True, 2, -3, 2.5]
 A = [0, 1, 2, 5, 7, -1, -3, -128]
 OTHER = [1, 3, -2, 5, 2, -1, 4, 7]
@@ -29,37 +41,133 @@ def tensor(values: list[int], dtype: torch.dtype) -> torch.Tensor:
     return torch.tensor(values, dtype=dtype)
 
 
+OF_TORCH = [
+    *[
+        "neg",
+        "positive",
+        "abs",
+        "sign",
+        "sgn",
+        "signbit",
+        "reciprocal",
+        "square",
+        "sqrt",
+        "rsqrt",
+        "floor",
+        "ceil",
+        "trunc",
+    ],
+    *[
+        "frac",
+        "round",
+        "rad2deg",
+        "deg2rad",
+        "exp",
+        "log",
+        "sin",
+        "atan",
+        "sinh",
+        "tanh",
+        "sigmoid",
+        "erf",
+        "lgamma",
+        "sinc",
+    ],
+    *["isnan", "isinf", "isfinite", "isneginf", "isposinf", "isreal", "logical_not", "bitwise_not"],
+]
+OF_FUNCTIONAL = [
+    "relu",
+    "relu6",
+    "selu",
+    "silu",
+    "mish",
+    "softsign",
+    "logsigmoid",
+    "hardsigmoid",
+    "hardswish",
+    "tanhshrink",
+]
 UNARY = {
-    **{n: getattr(torch, n) for n in
-       ("neg positive abs sign sgn signbit reciprocal square sqrt rsqrt floor ceil trunc frac round rad2deg deg2rad exp log sin "
-        "atan sinh tanh sigmoid erf lgamma sinc isnan isinf isfinite isneginf isposinf isreal logical_not bitwise_not").split()},
-    **{n: getattr(special, n) for n in "entr ndtr erfcx".split()},
-    **{n: getattr(F, n) for n in
-       "relu relu6 selu silu mish softsign logsigmoid hardsigmoid hardswish tanhshrink".split()},
+    **{n: getattr(torch, n) for n in OF_TORCH},
+    **{n: getattr(special, n) for n in ("entr", "ndtr", "erfcx")},
+    **{n: getattr(F, n) for n in OF_FUNCTIONAL},
 }
 BINARY = {
-    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "true_divide": torch.div, "floor_divide": torch.floor_divide,
-    "remainder_tensor": torch.remainder, "fmod_tensor": torch.fmod, "rsub_tensor": torch.rsub, "pow_tensor": torch.pow,
-    "float_power_tensor": torch.float_power, "atan2": torch.atan2, "maximum": torch.maximum, "minimum": torch.minimum,
-    "fmax": torch.fmax, "fmin": torch.fmin, "eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le, "gt": torch.gt,
-    "ge": torch.ge, "logical_and": torch.logical_and, "logical_or": torch.logical_or, "logical_xor": torch.logical_xor,
-    "bitwise_and": torch.bitwise_and, "bitwise_or": torch.bitwise_or, "bitwise_xor": torch.bitwise_xor,
-    "bitwise_left_shift": torch.bitwise_left_shift, "bitwise_right_shift": torch.bitwise_right_shift,
-    "logaddexp": torch.logaddexp, "xlogy_tensor": torch.xlogy, "hypot": torch.hypot, "copysign_tensor": torch.copysign,
-    "nextafter": torch.nextafter, "heaviside": torch.heaviside, "isclose": torch.isclose, "clamp_min_tensor": torch.clamp_min,
-    "clamp_max_tensor": torch.clamp_max, "xlog1py_tensor": special.xlog1py,
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "true_divide": torch.div,
+    "floor_divide": torch.floor_divide,
+    "remainder_tensor": torch.remainder,
+    "fmod_tensor": torch.fmod,
+    "rsub_tensor": torch.rsub,
+    "pow_tensor": torch.pow,
+    "float_power_tensor": torch.float_power,
+    "atan2": torch.atan2,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "fmax": torch.fmax,
+    "fmin": torch.fmin,
+    "eq": torch.eq,
+    "ne": torch.ne,
+    "lt": torch.lt,
+    "le": torch.le,
+    "gt": torch.gt,
+    "ge": torch.ge,
+    "logical_and": torch.logical_and,
+    "logical_or": torch.logical_or,
+    "logical_xor": torch.logical_xor,
+    "bitwise_and": torch.bitwise_and,
+    "bitwise_or": torch.bitwise_or,
+    "bitwise_xor": torch.bitwise_xor,
+    "bitwise_left_shift": torch.bitwise_left_shift,
+    "bitwise_right_shift": torch.bitwise_right_shift,
+    "logaddexp": torch.logaddexp,
+    "xlogy_tensor": torch.xlogy,
+    "hypot": torch.hypot,
+    "copysign_tensor": torch.copysign,
+    "nextafter": torch.nextafter,
+    "heaviside": torch.heaviside,
+    "isclose": torch.isclose,
+    "clamp_min_tensor": torch.clamp_min,
+    "clamp_max_tensor": torch.clamp_max,
+    "xlog1py_tensor": special.xlog1py,
 }
 WITH_NUMBER = {
-    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "true_divide": torch.div, "floor_divide": torch.floor_divide,
-    "remainder": torch.remainder, "fmod": torch.fmod, "rsub": torch.rsub, "pow": torch.pow, "float_power": torch.float_power,
-    "eq": torch.eq, "lt": torch.lt, "ge": torch.ge, "bitwise_and": torch.bitwise_and, "xlogy": torch.xlogy,
-    "bitwise_left_shift": torch.bitwise_left_shift, "copysign": torch.copysign, "clamp_min": torch.clamp_min,
-    "clamp_max": torch.clamp_max, "fill": torch.fill, "leaky_relu": F.leaky_relu, "elu": F.elu, "celu": F.celu,
-    "hardshrink": torch.hardshrink, "softshrink": F.softshrink,
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "true_divide": torch.div,
+    "floor_divide": torch.floor_divide,
+    "remainder": torch.remainder,
+    "fmod": torch.fmod,
+    "rsub": torch.rsub,
+    "pow": torch.pow,
+    "float_power": torch.float_power,
+    "eq": torch.eq,
+    "lt": torch.lt,
+    "ge": torch.ge,
+    "bitwise_and": torch.bitwise_and,
+    "xlogy": torch.xlogy,
+    "bitwise_left_shift": torch.bitwise_left_shift,
+    "copysign": torch.copysign,
+    "clamp_min": torch.clamp_min,
+    "clamp_max": torch.clamp_max,
+    "fill": torch.fill,
+    "leaky_relu": F.leaky_relu,
+    "elu": F.elu,
+    "celu": F.celu,
+    "hardshrink": torch.hardshrink,
+    "softshrink": F.softshrink,
 }
 NUMBER_FIRST = {
-    "remainder_of": torch.remainder, "floor_divide_of": torch.floor_divide, "pow_of": torch.pow, "float_power_of": torch.float_power,
-    "xlogy_of": torch.xlogy, "bitwise_or_of": torch.bitwise_or, "bitwise_right_shift_of": torch.bitwise_right_shift,
+    "remainder_of": torch.remainder,
+    "floor_divide_of": torch.floor_divide,
+    "pow_of": torch.pow,
+    "float_power_of": torch.float_power,
+    "xlogy_of": torch.xlogy,
+    "bitwise_or_of": torch.bitwise_or,
+    "bitwise_right_shift_of": torch.bitwise_right_shift,
 }
 
 
@@ -91,12 +199,20 @@ def calls() -> Iterator[tuple[str, str, Callable[[], torch.Tensor]]]:
     yield "remainder_tensor", "b:int64 a:int64", lambda: torch.remainder(tensor(OTHER, I64), tensor(A, I64))
     for mode in ("trunc", "floor"):
         for d, e in PAIRS:
-            yield "div", f"a:{name(d)} b:{name(e)} s:{mode}", lambda d=d, e=e, mode=mode: torch.div(tensor(A, d), tensor(OTHER, e), rounding_mode=mode)
+            yield (
+                "div",
+                f"a:{name(d)} b:{name(e)} s:{mode}",
+                lambda d=d, e=e, mode=mode: torch.div(tensor(A, d), tensor(OTHER, e), rounding_mode=mode),
+            )
     yield "div", "a:int64 b:int64 s:up", lambda: torch.div(tensor(A, I64), tensor(OTHER, I64), rounding_mode="up")
     for d, e in PAIRS:
         a, b = tensor(A, d), tensor(OTHER, e)
         yield "where_", f"m a:{name(d)} b:{name(e)}", lambda a=a, b=b: torch.where(mask, a, b)
-        yield "masked_fill_tensor", f"a:{name(d)} m z:{name(e)}", lambda a=a, e=e: a.masked_fill(mask, torch.tensor(3, dtype=e))
+        yield (
+            "masked_fill_tensor",
+            f"a:{name(d)} m z:{name(e)}",
+            lambda a=a, e=e: a.masked_fill(mask, torch.tensor(3, dtype=e)),
+        )
         yield "addcmul", f"a:{name(d)} b:{name(e)} b:{name(e)} n:2", lambda a=a, b=b: torch.addcmul(a, b, b, value=2)
         yield "addcdiv", f"a:{name(d)} b:{name(e)} b:{name(e)} n:2", lambda a=a, b=b: torch.addcdiv(a, b, b, value=2)
         yield "lerp", f"a:{name(d)} b:{name(e)} n:0.5", lambda a=a, b=b: torch.lerp(a, b, 0.5)
@@ -111,7 +227,11 @@ def calls() -> Iterator[tuple[str, str, Callable[[], torch.Tensor]]]:
         yield "hardtanh", f"a:{name(d)} n:-1 n:1", lambda d=d: F.hardtanh(tensor(A, d), -1, 1)
     yield "where_", "m n:1 n:2", lambda: torch.where(mask, 1, 2)
     yield "where_", "m n:1.5 n:2", lambda: torch.where(mask, 1.5, 2)
-    yield "where_", "a:float32 a:float32 b:float32", lambda: torch.where(tensor(A, F32), tensor(A, F32), tensor(OTHER, F32))
+    yield (
+        "where_",
+        "a:float32 a:float32 b:float32",
+        lambda: torch.where(tensor(A, F32), tensor(A, F32), tensor(OTHER, F32)),
+    )
     yield "masked_fill", "a:uint8 m n:300", lambda: tensor(A, U8).masked_fill(mask, 300)
     yield "fill", "a:int8 n:200", lambda: torch.fill(tensor(A, I8), 200)
     yield "add", "a:int64 b:int64 n:2.5", lambda: torch.add(tensor(A, I64), tensor(OTHER, I64), alpha=2.5)

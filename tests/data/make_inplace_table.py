@@ -1,8 +1,8 @@
-"""Records which operands and results PyTorch refuses to find changed in backward: `python make_inplace_table.py > inplace_table.txt`.
+"""Records which operands and results PyTorch refuses to find changed in backward.
 
-Needs PyTorch; the tests need only the text. A line: row and arguments as in edge_cases.txt, `:`, the operands that require a
-gradient, `:`, and for each operand (`0`, `1`, ...) and the result (`y`) `!` if backward fails after it was
-changed in place, `.` if it does not.
+`python make_inplace_table.py > inplace_table.txt`. Needs PyTorch; the tests need only the text. A line: row and arguments
+as in edge_cases.txt, `:`, the operands that require a gradient, `:`, and for each operand (`0`, `1`, ...) and the result
+(`y`) `!` if backward fails after it was changed in place, `.` if it does not.
 """
 
 import sys

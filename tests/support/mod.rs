@@ -24,18 +24,50 @@ const PATTERNS: &[&str] = &["plain", "broadcast", "0-d", "empty", "transposed", 
 
 /// All calls of a row, in float64 where the row does not say otherwise.
 pub fn cases(op: &'static Op) -> Vec<Case> {
-    let mut sampler = Sampler::new(op.rust.bytes().fold(7u64, |h, b| h.wrapping_mul(31).wrapping_add(b as u64)), DType::F64);
-    let said = (op.samples)(&mut sampler).into_iter().enumerate();
+    let seed = op.rust.bytes().fold(7u64, |h, b| h.wrapping_mul(31).wrapping_add(b as u64));
+    let mut sampler = Sampler::new(seed, DType::F64);
+    let mut said = (op.samples)(&mut sampler);
+    // Some draws are unlucky: a mean over targets that are all ignored is no number. Such calls are drawn again.
+    for again in 1..8 {
+        if said.iter().all(|args| is_finite(op, args)) {
+            break;
+        }
+        sampler = Sampler::new(seed.wrapping_add(again), DType::F64);
+        said = (op.samples)(&mut sampler);
+    }
+    let said = said.into_iter().enumerate();
     let mut cases: Vec<Case> = said.map(|(k, args)| Case { label: format!("sample {k}"), args }).collect();
-    if let Rule::Elementwise(rule) = &op.rule {
+    if let Some(rule) = callable(op) {
         let several = op.params.iter().filter(|p| p.kind.is_operand()).count() > 1;
         for pattern in PATTERNS {
             if several || !matches!(*pattern, "broadcast" | "one is 0-d") {
-                cases.push(Case { label: pattern.to_string(), args: elementwise_call(op, rule, &mut sampler, pattern) });
+                cases
+                    .push(Case { label: pattern.to_string(), args: elementwise_call(op, rule, &mut sampler, pattern) });
             }
         }
     }
     cases
+}
+
+/// Whether a call has results, all of them numbers.
+fn is_finite(op: &'static Op, args: &Args) -> bool {
+    apply::call(op, args).is_ok_and(|outputs| outputs.iter().all(|t| values(t).iter().all(|x| x.is_finite())))
+}
+
+/// The rule of an elementwise row whose signature implies calls: operands, numbers, and whatever has a default.
+pub fn callable(op: &'static Op) -> Option<&'static Elementwise> {
+    let Rule::Elementwise(rule) = &op.rule else { return None };
+    let implied = |p: &Param| {
+        p.kind.is_operand()
+            || p.default.is_some()
+            || matches!(p.kind, Kind::Number | Kind::Int | Kind::Float | Kind::Bool)
+    };
+    op.params.iter().all(implied).then_some(rule)
+}
+
+/// Whether a row may refuse operands of several shapes: some losses want one shape, and say so.
+pub fn may_refuse(op: &Op, label: &str) -> bool {
+    matches!(&op.rule, Rule::Elementwise(rule) if rule.reduce.is_some()) && matches!(label, "broadcast" | "one is 0-d")
 }
 
 /// A call of an elementwise row, as its signature and domain imply.
@@ -47,11 +79,15 @@ pub fn elementwise_call(op: &Op, rule: &Elementwise, s: &mut Sampler, pattern: &
             operand += 1;
             Arg::Tensor(operand_of(p, rule, s, operand - 1, pattern))
         } else {
-            let free = p.default.is_none_or(|d| d == "None") && matches!(p.kind, Kind::Number | Kind::OptNumber | Kind::Float | Kind::Int);
+            let free = p.default.is_none_or(|d| d == "None")
+                && matches!(p.kind, Kind::Number | Kind::OptNumber | Kind::Float | Kind::Int);
             if free && number < rule.numbers.len() {
                 number += 1;
                 let x = rule.numbers[number - 1];
                 if p.kind == Kind::Int { Arg::Int(x as i64) } else { Arg::Number(Scalar::Float(x)) }
+            } else if p.name == "reduction" && pattern == "empty" {
+                // The mean of nothing is NaN.
+                Arg::Str("sum".into())
             } else if p.default.is_some() {
                 op.default(at)
             } else if p.kind == Kind::Bool {
@@ -107,6 +143,15 @@ pub fn float_tensors(args: &Args) -> Vec<Tensor> {
     found
 }
 
+/// Which of the float tensors of a call are arguments of the parameters named.
+pub fn positions(op: &Op, args: &Args, names: &[&str]) -> Vec<usize> {
+    let parameters = op.params.iter().zip(args).flat_map(|(p, arg)| {
+        let tensors = float_tensors(&Args::from_elem(arg.clone(), 1)).len();
+        std::iter::repeat_n(p.name, tensors)
+    });
+    parameters.enumerate().filter(|(_, name)| names.contains(name)).map(|(k, _)| k).collect()
+}
+
 /// The call with its float tensors replaced, in order.
 pub fn with_tensors(args: &Args, tensors: &[Tensor]) -> Args {
     let mut next = tensors.iter();
@@ -157,7 +202,8 @@ pub fn from_values(v: &[f64], sizes: &[usize]) -> Tensor {
 
 /// Random weights in `(-1, 1)` of the shape of `t`, none near 0.
 pub fn weights(t: &Tensor, s: &mut Sampler) -> Tensor {
-    let v: Vec<f64> = (0..t.numel()).map(|_| (0.3 + 0.7 * s.unit()) * if s.unit() < 0.5 { -1.0 } else { 1.0 }).collect();
+    let v: Vec<f64> =
+        (0..t.numel()).map(|_| (0.3 + 0.7 * s.unit()) * if s.unit() < 0.5 { -1.0 } else { 1.0 }).collect();
     from_values(&v, &t.sizes())
 }
 
@@ -167,22 +213,36 @@ pub struct Chain {
     op: &'static Op,
     args: Args,
     seed: u64,
+    /// The float tensors of the call that are not differentiated.
+    fixed: Vec<usize>,
 }
 
 impl Chain {
     /// The chain of a call.
-    pub fn new(op: &'static Op, args: &Args, seed: u64) -> Chain {
-        Chain { op, args: args.clone(), seed }
+    pub fn new(op: &'static Op, args: &Args, seed: u64, fixed: &[usize]) -> Chain {
+        Chain { op, args: args.clone(), seed, fixed: fixed.to_vec() }
     }
 
-    /// The point at which the call is: its float tensors.
+    /// The point at which the call is: the float tensors that are differentiated.
     pub fn point(&self) -> Vec<Tensor> {
-        float_tensors(&self.args)
+        let all = float_tensors(&self.args).into_iter().enumerate();
+        all.filter(|(k, _)| !self.fixed.contains(k)).map(|(_, t)| t).collect()
+    }
+
+    /// The call at another point.
+    fn call_at(&self, inputs: &[Tensor]) -> Args {
+        let mut next = inputs.iter();
+        let all: Vec<Tensor> = float_tensors(&self.args)
+            .into_iter()
+            .enumerate()
+            .map(|(k, t)| if self.fixed.contains(&k) { t } else { next.next().cloned().unwrap_or(t) })
+            .collect();
+        with_tensors(&self.args, &all)
     }
 
     /// The float results at a point that can be differentiated.
     fn results(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
-        let outputs: Outputs = apply::call(self.op, &with_tensors(&self.args, inputs))?;
+        let outputs: Outputs = apply::call(self.op, &self.call_at(inputs))?;
         // Finite differences of anything narrower than float64 are noise.
         Ok(outputs.into_iter().filter(|t| t.dtype() == DType::F64 && t.requires_grad()).collect())
     }
@@ -238,12 +298,19 @@ impl Chain {
         let mut s = Sampler::new(self.seed + 2, DType::F64);
         for k in 0..moved {
             let (base, of) = if k < point.len() { (&point[k], "input") } else { (&u[k - point.len()], "cotangent") };
+            if base.numel() == 0 {
+                continue;
+            }
             let direction = weights(base, &mut s);
             let along = |h: f64| -> Result<f64> {
                 let shifted: Vec<f64> = values(base).iter().zip(values(&direction)).map(|(x, d)| x + h * d).collect();
                 let shifted = from_values(&shifted, &base.sizes());
                 let (mut p, mut c) = (point.clone(), u.clone());
-                if k < point.len() { p[k] = shifted } else { c[k - point.len()] = shifted }
+                if k < point.len() {
+                    p[k] = shifted
+                } else {
+                    c[k - point.len()] = shifted
+                }
                 self.weighted(order - 1, &leaves(&p, true), &leaves(&c, true))
             };
             // The error of central differences falls with h^2; two steps extrapolate it away (Richardson).
@@ -253,7 +320,7 @@ impl Chain {
             let want = (4.0 * narrow - wide) / 3.0;
             let got = dot(&values(&found[k]), &values(&direction));
             let scale = 1.0 + want.abs() + found[k].numel() as f64 * 0.1;
-            if !((got - want).abs() <= tolerance * scale) {
+            if (got - want).abs() > tolerance * scale || (got - want).is_nan() {
                 return Err(format!("order {order}, {of} {k}: derivative {got:e}, finite differences {want:e}"));
             }
         }
@@ -273,7 +340,8 @@ pub fn gradients(of: &[Tensor], with: &[Tensor], weights: &[Option<Tensor>]) -> 
     if of.is_empty() {
         return with.iter().map(rustgrad::ops::zeros_like).collect();
     }
-    let options = GradOptions { create_graph: true, allow_unused: true, materialize_grads: true, ..GradOptions::default() };
+    let options =
+        GradOptions { create_graph: true, allow_unused: true, materialize_grads: true, ..GradOptions::default() };
     let grads = autograd::grad(&of, with, &weights, &options)?;
     grads.into_iter().zip(with).map(|(g, x)| g.map_or_else(|| rustgrad::ops::zeros_like(x), Ok)).collect()
 }

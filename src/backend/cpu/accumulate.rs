@@ -20,9 +20,21 @@ pub(crate) fn add_assign(to: &Operand<'_>, from: &Operand<'_>) -> bool {
     // SAFETY: both operands hold `n` contiguous elements of their dtype, guarded, in storages that are not one another.
     unsafe {
         match to.dtype {
-            DType::F32 => add(std::slice::from_raw_parts_mut(dst.cast::<f32>(), n), std::slice::from_raw_parts(src.cast(), n), |a, b| a + b),
-            DType::F64 => add(std::slice::from_raw_parts_mut(dst.cast::<f64>(), n), std::slice::from_raw_parts(src.cast(), n), |a, b| a + b),
-            _ => add(std::slice::from_raw_parts_mut(dst.cast::<i64>(), n), std::slice::from_raw_parts(src.cast(), n), i64::wrapping_add),
+            DType::F32 => add(
+                std::slice::from_raw_parts_mut(dst.cast::<f32>(), n),
+                std::slice::from_raw_parts(src.cast(), n),
+                |a, b| a + b,
+            ),
+            DType::F64 => add(
+                std::slice::from_raw_parts_mut(dst.cast::<f64>(), n),
+                std::slice::from_raw_parts(src.cast(), n),
+                |a, b| a + b,
+            ),
+            _ => add(
+                std::slice::from_raw_parts_mut(dst.cast::<i64>(), n),
+                std::slice::from_raw_parts(src.cast(), n),
+                i64::wrapping_add,
+            ),
         }
     }
     true

@@ -38,9 +38,16 @@ const BLOCK: usize = 1024;
 pub(crate) fn draw(to: &Operand<'_>, philox: Philox, first: u64, what: Draw) {
     let _guards = Guards::take([], [to.storage]);
     match (what, to.dtype) {
-        (Draw::Integers { low, high }, _) => blocks(to, 0i64, |out, at| philox.randint(out, first + at, low, high), Scalar::Int),
-        (Draw::Bernoulli { p }, _) => blocks(to, 0u8, |out, at| philox.bernoulli(out, first + at, p), |b| Scalar::Bool(b != 0)),
-        (Draw::Uniform { .. } | Draw::Normal { .. } | Draw::Exponential { .. }, DType::F32 | DType::F16 | DType::BF16) => singles(to, philox, first, what),
+        (Draw::Integers { low, high }, _) => {
+            blocks(to, 0i64, |out, at| philox.randint(out, first + at, low, high), Scalar::Int)
+        }
+        (Draw::Bernoulli { p }, _) => {
+            blocks(to, 0u8, |out, at| philox.bernoulli(out, first + at, p), |b| Scalar::Bool(b != 0))
+        }
+        (
+            Draw::Uniform { .. } | Draw::Normal { .. } | Draw::Exponential { .. },
+            DType::F32 | DType::F16 | DType::BF16,
+        ) => singles(to, philox, first, what),
         _ => blocks(to, 0f64, |out, at| doubles(out, philox, first + at, what), Scalar::Float),
     }
 }

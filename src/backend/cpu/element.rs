@@ -57,16 +57,46 @@ element! {
 macro_rules! with_element {
     ($dtype:expr, $E:ident => $body:expr) => {
         match $dtype {
-            $crate::dtype::DType::Bool => { type $E = $crate::backend::cpu::element::BoolByte; $body }
-            $crate::dtype::DType::U8 => { type $E = u8; $body }
-            $crate::dtype::DType::I8 => { type $E = i8; $body }
-            $crate::dtype::DType::I16 => { type $E = i16; $body }
-            $crate::dtype::DType::I32 => { type $E = i32; $body }
-            $crate::dtype::DType::I64 => { type $E = i64; $body }
-            $crate::dtype::DType::F16 => { type $E = half::f16; $body }
-            $crate::dtype::DType::BF16 => { type $E = half::bf16; $body }
-            $crate::dtype::DType::F32 => { type $E = f32; $body }
-            $crate::dtype::DType::F64 => { type $E = f64; $body }
+            $crate::dtype::DType::Bool => {
+                type $E = $crate::backend::cpu::element::BoolByte;
+                $body
+            }
+            $crate::dtype::DType::U8 => {
+                type $E = u8;
+                $body
+            }
+            $crate::dtype::DType::I8 => {
+                type $E = i8;
+                $body
+            }
+            $crate::dtype::DType::I16 => {
+                type $E = i16;
+                $body
+            }
+            $crate::dtype::DType::I32 => {
+                type $E = i32;
+                $body
+            }
+            $crate::dtype::DType::I64 => {
+                type $E = i64;
+                $body
+            }
+            $crate::dtype::DType::F16 => {
+                type $E = half::f16;
+                $body
+            }
+            $crate::dtype::DType::BF16 => {
+                type $E = half::bf16;
+                $body
+            }
+            $crate::dtype::DType::F32 => {
+                type $E = f32;
+                $body
+            }
+            $crate::dtype::DType::F64 => {
+                type $E = f64;
+                $body
+            }
         }
     };
 }
@@ -80,8 +110,15 @@ pub(super) unsafe fn load(dtype: DType, ptr: *const u8, stride: isize, n: usize,
     // SAFETY: the caller's promise; half conversions get slices of exactly the memory promised.
     unsafe {
         if stride == 1 && dtype.is_half() {
-            let (src, dst) = (std::slice::from_raw_parts(ptr.cast::<u16>(), n), std::slice::from_raw_parts_mut(out.cast::<f32>(), n));
-            return if dtype == DType::F16 { math::half::f16_to_f32(src, dst) } else { math::half::bf16_to_f32(src, dst) };
+            let (src, dst) = (
+                std::slice::from_raw_parts(ptr.cast::<u16>(), n),
+                std::slice::from_raw_parts_mut(out.cast::<f32>(), n),
+            );
+            return if dtype == DType::F16 {
+                math::half::f16_to_f32(src, dst)
+            } else {
+                math::half::bf16_to_f32(src, dst)
+            };
         }
         with_element!(dtype, E => {
             let (src, dst) = (ptr.cast::<E>(), out.cast::<<E as Element>::Compute>());
@@ -102,8 +139,15 @@ pub(super) unsafe fn store(dtype: DType, src: *const u8, n: usize, ptr: *mut u8,
     // SAFETY: the caller's promise; half conversions get slices of exactly the memory promised.
     unsafe {
         if stride == 1 && dtype.is_half() {
-            let (src, dst) = (std::slice::from_raw_parts(src.cast::<f32>(), n), std::slice::from_raw_parts_mut(ptr.cast::<u16>(), n));
-            return if dtype == DType::F16 { math::half::f32_to_f16(src, dst) } else { math::half::f32_to_bf16(src, dst) };
+            let (src, dst) = (
+                std::slice::from_raw_parts(src.cast::<f32>(), n),
+                std::slice::from_raw_parts_mut(ptr.cast::<u16>(), n),
+            );
+            return if dtype == DType::F16 {
+                math::half::f32_to_f16(src, dst)
+            } else {
+                math::half::f32_to_bf16(src, dst)
+            };
         }
         with_element!(dtype, E => {
             let (src, dst) = (src.cast::<<E as Element>::Compute>(), ptr.cast::<E>());

@@ -46,7 +46,13 @@ impl Executable {
     fn parts(&self) -> &[(Segment, Compiled)] {
         self.parts.get_or_init(|| {
             let segments = plan(&self.program, FORCED.get().copied().unwrap_or(LIMITS));
-            segments.into_iter().map(|s| { let c = Compiled::new(&s.program); (s, c) }).collect()
+            segments
+                .into_iter()
+                .map(|s| {
+                    let c = Compiled::new(&s.program);
+                    (s, c)
+                })
+                .collect()
         })
     }
 
@@ -122,7 +128,8 @@ impl Executable {
                 }
             }
             let temporary = |k: u16| {
-                let (storage, dtype) = temporaries[k as usize].as_ref().expect("the planner writes a temporary before it is read");
+                let (storage, dtype) =
+                    temporaries[k as usize].as_ref().expect("the planner writes a temporary before it is read");
                 Operand { storage, layout: &layout, dtype: *dtype }
             };
             let ins: Vec<Operand<'_>> = segment
@@ -394,7 +401,13 @@ fn is_plain(o: &Operand<'_>, sizes: &[usize]) -> bool {
 /// The commonest case: all operands plain, no result in the memory of an operand. Kernels run on memory as it is; one
 /// instruction runs once over all of it. Returns false, having done nothing, where the case is another.
 #[inline]
-fn quick(compiled: &Compiled, sizes: &[usize], inputs: &[Operand<'_>], scalars: &[Scalar], outputs: &[Operand<'_>]) -> bool {
+fn quick(
+    compiled: &Compiled,
+    sizes: &[usize],
+    inputs: &[Operand<'_>],
+    scalars: &[Scalar],
+    outputs: &[Operand<'_>],
+) -> bool {
     let fresh = |o: &Operand<'_>| is_plain(o, sizes) && inputs.iter().all(|i| !i.storage.same(o.storage));
     if !(outputs.iter().all(fresh) && inputs.iter().all(|i| is_plain(i, sizes))) {
         return false;
@@ -461,7 +474,10 @@ mod tests {
         let outs: Vec<_> = outs.iter().map(operand).collect();
         // SAFETY: the storages outlive the call.
         let view = |v: &'_ [(*const Storage, Layout)]| -> Vec<Operand<'static>> {
-            v.iter().map(|(s, l)| unsafe { Operand { storage: &**s, layout: &*(l as *const Layout), dtype: DType::F32 } }).collect()
+            v.iter()
+                // SAFETY: both outlive the call that uses the operands.
+                .map(|(s, l)| unsafe { Operand { storage: &**s, layout: &*(l as *const Layout), dtype: DType::F32 } })
+                .collect()
         };
         e.run("test", sizes, &view(&ins), &[Scalar::Float(0.5)], &view(&outs), Reduce::Sum).unwrap();
     }
@@ -478,10 +494,12 @@ mod tests {
         let at = Layout { sizes: [m, n][..].into(), strides: [1, m as isize][..].into(), offset: 0 };
         let bt = Layout { sizes: [m, 1][..].into(), strides: [1, 1][..].into(), offset: 0 };
         let (full, rows) = (tensor(&vec![0.0; n * m]), tensor(&vec![0.0; n]));
-        run(&e, &[m, n], &[(&sa, at), (&sb, bt)], &[
-            (&full, Layout::contiguous([m, n][..].into())),
-            (&rows, Layout::contiguous([1, n][..].into())),
-        ]);
+        run(
+            &e,
+            &[m, n],
+            &[(&sa, at), (&sb, bt)],
+            &[(&full, Layout::contiguous([m, n][..].into())), (&rows, Layout::contiguous([1, n][..].into()))],
+        );
         let (full, rows) = (values(&full, n * m), values(&rows, n));
         for j in 0..n {
             let mut sum = 0f64;
@@ -516,7 +534,12 @@ mod tests {
                 want[at] += *v as f64;
             }
             let out = tensor(&vec![0.0; want.len()]);
-            run(&e, &sizes, &[(&s, Layout::contiguous(sizes[..].into()))], &[(&out, Layout::contiguous(target.clone()))]);
+            run(
+                &e,
+                &sizes,
+                &[(&s, Layout::contiguous(sizes[..].into()))],
+                &[(&out, Layout::contiguous(target.clone()))],
+            );
             let got = values(&out, want.len());
             assert!(got.iter().zip(&want).all(|(g, w)| (*g as f64) == *w), "{mask:04b}");
         }
@@ -533,6 +556,23 @@ mod tests {
         e.run("test", &[2], &ins, &[], &outs, Reduce::Sum).unwrap();
         // SAFETY: two doubles were written.
         assert_eq!(unsafe { std::slice::from_raw_parts(out.ptr().cast::<f64>(), 2) }, [3.0, 5.0]);
+    }
+
+    #[test]
+    fn memory_of_an_output_takes_nothing_wider() {
+        // Three steps: the third could reuse the register of the first, which holds doubles.
+        let e = Executable::new(trace(&[F64], &[], |x, _| vec![(x[0] * x[0] + 1.0).sqrt().cast(F32)]));
+        let n = 700;
+        let (s, out) = (Storage::uninit("test", n * 8).unwrap(), tensor(&vec![-1.0; 2 * n]));
+        // SAFETY: fresh memory of this size.
+        (0..n).for_each(|i| unsafe { s.ptr().cast::<f64>().add(i).write(i as f64) });
+        let layout = Layout::contiguous([n][..].into());
+        let ins = [Operand { storage: &s, layout: &layout, dtype: DType::F64 }];
+        let outs = [Operand { storage: &out, layout: &layout, dtype: DType::F32 }];
+        e.run("test", &[n], &ins, &[], &outs, Reduce::Sum).unwrap();
+        let got = values(&out, 2 * n);
+        assert!((0..n).all(|i| got[i] == ((i * i + 1) as f64).sqrt() as f32));
+        assert!(got[n..].iter().all(|v| *v == -1.0));
     }
 
     #[test]

@@ -413,6 +413,7 @@ fn truth<'a>(
     Ok(Operand { storage, layout, dtype: DType::Bool })
 }
 
+#[allow(clippy::wrong_self_convention, reason = "elements are passed by value")]
 trait IsZero {
     fn is_zero(self) -> bool;
 }

@@ -33,7 +33,19 @@ pub(crate) fn product(a: &Operand<'_>, b: &Operand<'_>, c: &Operand<'_>, accumul
     let step = |o: &Operand<'_>| if lead == 1 { o.layout.strides[0] } else { 0 };
     // SAFETY: the layouts cover the shape, and guards keep others away; the result has memory of its own.
     let done = unsafe {
-        gemm_batched(c.dtype, batch, (m, k, n), matrix(a), step(a), matrix(b), step(b), out, step(c), accumulate, &|| false)
+        gemm_batched(
+            c.dtype,
+            batch,
+            (m, k, n),
+            matrix(a),
+            step(a),
+            matrix(b),
+            step(b),
+            out,
+            step(c),
+            accumulate,
+            &|| false,
+        )
     };
     debug_assert!(done, "nothing asked to stop");
 }

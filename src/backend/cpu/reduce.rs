@@ -44,8 +44,20 @@ macro_rules! float {
                 match how {
                     Reduce::Sum => a + b,
                     Reduce::Prod => a * b,
-                    Reduce::Max => if a > b || a.is_nan() { a } else { b },
-                    Reduce::Min => if a < b || a.is_nan() { a } else { b },
+                    Reduce::Max => {
+                        if a > b || a.is_nan() {
+                            a
+                        } else {
+                            b
+                        }
+                    }
+                    Reduce::Min => {
+                        if a < b || a.is_nan() {
+                            a
+                        } else {
+                            b
+                        }
+                    }
                 }
             }
         }
@@ -92,10 +104,22 @@ impl Number for u8 {
 macro_rules! with_number {
     ($ty:expr, $T:ident => $body:expr) => {
         match $ty {
-            Compute::F32 => { type $T = f32; $body }
-            Compute::F64 => { type $T = f64; $body }
-            Compute::I64 => { type $T = i64; $body }
-            Compute::Bool => { type $T = u8; $body }
+            Compute::F32 => {
+                type $T = f32;
+                $body
+            }
+            Compute::F64 => {
+                type $T = f64;
+                $body
+            }
+            Compute::I64 => {
+                type $T = i64;
+                $body
+            }
+            Compute::Bool => {
+                type $T = u8;
+                $body
+            }
         }
     };
 }
@@ -220,7 +244,7 @@ impl<T: Number> Tree<T> {
         self.stack.extend_from_slice(part);
         self.pushed += 1;
         let mut carries = self.pushed;
-        while carries % 2 == 0 {
+        while carries.is_multiple_of(2) {
             self.fold_top(how);
             carries /= 2;
         }
@@ -301,9 +325,9 @@ pub(super) fn run(
         }
         machine.set_input(k, register);
     }
-    for k in 0..outputs.len() {
+    for (k, out) in outputs.iter().enumerate() {
         let ty = compiled.outputs[k].1;
-        with_number!(ty, T => one::<T>(&mut machine, &walks, &space, k, &outputs[k], how));
+        with_number!(ty, T => one::<T>(&mut machine, &walks, &space, k, out, how));
     }
 }
 
@@ -311,9 +335,23 @@ pub(super) fn run(
 ///
 /// # Safety
 /// The range must lie in the space, `n` may not pass a block, and `T` must be the output's type.
-unsafe fn evaluate<'m, T>(machine: &'m mut Machine<'_>, walks: &[Walk], space: &Space, k: usize, start: usize, n: usize) -> &'m [T] {
+unsafe fn evaluate<'m, T>(
+    machine: &'m mut Machine<'_>,
+    walks: &[Walk],
+    space: &Space,
+    k: usize,
+    start: usize,
+    n: usize,
+) -> &'m [T] {
     // SAFETY: the caller's promise; operands are guarded for the whole run.
     unsafe {
+        if machine.only_reads() {
+            // A reduction over memory: the values are where they are.
+            return std::slice::from_raw_parts(
+                walks[0].block(&space.sizes, start, n, machine.input_register(0)).cast::<T>(),
+                n,
+            );
+        }
         for (i, w) in walks.iter().enumerate() {
             let ptr = w.block(&space.sizes, start, n, machine.input_register(i));
             machine.set_input(i, ptr);
@@ -330,7 +368,11 @@ fn one<T: Number>(machine: &mut Machine<'_>, walks: &[Walk], space: &Space, k: u
         // SAFETY: outputs are contiguous with one element for each kept index; guarded by the caller.
         unsafe { element::store(out.dtype, values.as_ptr().cast(), values.len(), to, 1) };
     };
-    if space.inner == 1 { along_rows(machine, walks, space, k, how, &mut write) } else { along_columns(machine, walks, space, k, how, &mut write) }
+    if space.inner == 1 {
+        along_rows(machine, walks, space, k, how, &mut write)
+    } else {
+        along_columns(machine, walks, space, k, how, &mut write)
+    }
 }
 
 /// The reduced dimensions are the innermost: each result combines runs of consecutive values.
@@ -399,7 +441,8 @@ fn along_columns<T: Number>(
                 while r < end {
                     let m = rows_per_block.min(end - r);
                     // SAFETY: whole rows (or one part of a row) inside the space, at most a block.
-                    let values = unsafe { evaluate::<T>(machine, walks, space, k, (o * reduced + r) * inner + column, m * w) };
+                    let values =
+                        unsafe { evaluate::<T>(machine, walks, space, k, (o * reduced + r) * inner + column, m * w) };
                     for row in values.chunks_exact(w) {
                         vectorised!(fma, how, accumulate::<T>(&mut acc, row));
                     }

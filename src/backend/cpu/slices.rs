@@ -91,17 +91,31 @@ pub(super) use with_float;
 macro_rules! with_compute {
     ($dtype:expr, $T:ident => $body:expr) => {
         match $dtype.compute() {
-            $crate::dtype::Compute::F32 => { type $T = f32; $body }
-            $crate::dtype::Compute::F64 => { type $T = f64; $body }
-            $crate::dtype::Compute::I64 => { type $T = i64; $body }
-            $crate::dtype::Compute::Bool => { type $T = u8; $body }
+            $crate::dtype::Compute::F32 => {
+                type $T = f32;
+                $body
+            }
+            $crate::dtype::Compute::F64 => {
+                type $T = f64;
+                $body
+            }
+            $crate::dtype::Compute::I64 => {
+                type $T = i64;
+                $body
+            }
+            $crate::dtype::Compute::Bool => {
+                type $T = u8;
+                $body
+            }
         }
     };
 }
 pub(super) use with_compute;
 
-/// Columns that are brought into rows at once when the dimension is not the last: a cache line of the narrowest float.
+/// Columns that are brought into rows at once when the dimension is not the last: one or two cache lines of floats.
 const COLUMNS: usize = 32;
+/// Bytes that a tile of columns should not pass.
+const TILE: usize = 1 << 18;
 
 /// One operand: contiguous, seen as `[outer, len, inner]`.
 struct Strip {
@@ -180,10 +194,13 @@ impl<const I: usize, const O: usize> Slices<I, O> {
         if self.outer * self.inner == 0 {
             return;
         }
-        let columns = if self.inner == 1 { 1 } else { COLUMNS.min(self.inner) };
         // A pitch that is no power of two, lest all columns of a tile fall into the same cache sets.
-        let pitch = |s: &Strip| (s.len * 8).next_multiple_of(64) + 64;
+        let pitch = |s: &Strip| (s.len * s.dtype.compute().dtype().size()).next_multiple_of(64) + 64;
         let strips = || self.ins.iter().chain(&self.outs).filter(|s| !s.direct);
+        let columns = match self.inner {
+            1 => 1,
+            inner => (TILE / strips().map(pitch).sum::<usize>().max(1)).clamp(COLUMNS / 2, COLUMNS).min(inner),
+        };
         let bytes = strips().map(|s| pitch(s) * columns).sum::<usize>() + COLUMNS * 8;
         let mut scratch: Vec<u64> = Vec::new();
         if strips().next().is_some() {

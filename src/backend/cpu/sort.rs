@@ -122,6 +122,7 @@ impl Packed for u128 {
 const DIGITS_FROM: usize = 1 << 10;
 
 /// Sorts packed elements. They come in order of position, so that sorting by key alone, stably, is enough.
+#[allow(clippy::ptr_arg, reason = "the two change places as whole vectors")]
 fn sort_packed<P: Packed>(items: &mut Vec<P>, room: &mut Vec<P>) {
     if items.len() < DIGITS_FROM {
         items.sort_unstable();

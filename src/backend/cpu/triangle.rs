@@ -29,7 +29,8 @@ fn copy<E: Copy + Default>(from: &Operand<'_>, to: &Operand<'_>, diagonal: i64, 
     for _ in 0..numel(&sizes[..lead]) * usize::from(rows * columns > 0) {
         for row in 0..rows {
             // Columns before this one belong to the lower triangle.
-            let edge = (row as i64).saturating_add(diagonal).saturating_add(!upper as i64).clamp(0, columns as i64) as usize;
+            let edge =
+                (row as i64).saturating_add(diagonal).saturating_add(!upper as i64).clamp(0, columns as i64) as usize;
             let (kept, zeroed) = if upper { (edge..columns, 0..edge) } else { (0..edge, edge..columns) };
             // SAFETY: the row and its columns lie inside both layouts, whose memory is guarded and does not overlap; zero
             // bytes are a zero of every dtype.

@@ -32,6 +32,8 @@ pub(super) struct Compiled {
     /// Slot and type of each output.
     pub outputs: Vec<(Slot, Compute)>,
     registers: usize,
+    /// Whether the program is nothing but its one input.
+    only_reads: bool,
     /// The kernel, its operands and, where there is one, the constant among them, if the program is one instruction.
     pub single: Option<Single>,
 }
@@ -108,7 +110,8 @@ impl Compiled {
                     let constant = |r: u32| matches!(program.insts[r as usize], Inst::Scalar(_) | Inst::Const(_));
                     let scalar = match *inst {
                         Inst::Binary(op, l, r) if constant(l) != constant(r) => {
-                            kernels::with_scalar(op, operand_type, fma).map(|(right, left)| if constant(r) { right } else { left })
+                            kernels::with_scalar(op, operand_type, fma)
+                                .map(|(right, left)| if constant(r) { right } else { left })
                         }
                         _ => None,
                     };
@@ -129,8 +132,9 @@ impl Compiled {
                     });
                     let mut args = [0; 3];
                     inst.operands().zip(&mut args).for_each(|(r, arg)| *arg = slot[r as usize]);
-                    // The result's slot is taken before the operands' are freed: kernels may not write what they read.
-                    slot[at] = take(&mut free);
+                    // The result's slot is taken before the operands' are freed: kernels may not write what they read. That of
+                    // an output may become the output's memory, where nothing else, perhaps wider, may be written before.
+                    slot[at] = take(if last_use[at] == usize::MAX { &mut *none } else { &mut free });
                     steps.push(Step { kernel, args, out: slot[at] });
                     for r in inst.operands() {
                         let dead = last_use[r as usize] == at && program.insts[r as usize].computes();
@@ -173,7 +177,8 @@ impl Compiled {
             _ => None,
         };
         let registers = next as usize - program.inputs.len();
-        Compiled { steps, constants, inputs: program.inputs.clone(), outputs, registers, single }
+        let only_reads = program.inputs.len() == 1 && matches!(program.insts[..], [Inst::Input(0)]);
+        Compiled { steps, constants, inputs: program.inputs.clone(), outputs, registers, only_reads, single }
     }
 }
 
@@ -229,6 +234,12 @@ impl<'c> Machine<'c> {
     pub(super) fn output_register(&self, k: usize) -> *mut u8 {
         let slot = self.compiled.outputs[k].0 as usize;
         self.first_register.wrapping_add(slot * REGISTER)
+    }
+
+    /// Whether the program is nothing but its one input.
+    #[inline]
+    pub(super) fn only_reads(&self) -> bool {
+        self.compiled.only_reads
     }
 
     /// Says where input `k` of the next block lies.

@@ -1,10 +1,11 @@
 //! The operators' fast path: two tensors of one float dtype and shape, or a tensor and a number, go from the operator to
 //! the kernel without binding, promotion or broadcasting. Everything else takes the ordinary road.
 
-use super::node::record;
+use super::node::quick_node;
 use super::run::execute;
 use super::spec::{Elementwise, Given, Key, Spec};
 use crate::autograd::mode;
+use crate::autograd::node::Edge;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::apply;
@@ -13,7 +14,7 @@ use crate::ops::op::Op;
 use crate::scalar::Scalar;
 use crate::storage::Storage;
 use crate::tensor::{Body, Tensor};
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 use std::sync::Arc;
 
 /// `a op b`.
@@ -30,7 +31,8 @@ pub(crate) fn binary(op: &'static Op, rule: &'static Elementwise, a: &Tensor, b:
         return apply::call_into(op, args);
     }
     let dtype = x.dtype;
-    let key = || Key { operands: smallvec![Given::Tensor(dtype); 2], numbers: 0, variant: 0, common: dtype, averaged: false };
+    let key =
+        || Key { operands: smallvec![Given::Tensor(dtype); 2], numbers: 0, variant: 0, common: dtype, averaged: false };
     let spec = rule.common_ref(op, (dtype == DType::F64) as usize, key);
     let records = mode::is_grad_enabled() && (a.requires_grad() || b.requires_grad());
     let bodies = [x, y];
@@ -47,7 +49,13 @@ pub(crate) fn binary_number(op: &'static Op, rule: &'static Elementwise, a: &Ten
         return apply::call_into(op, args);
     }
     let dtype = x.dtype;
-    let key = || Key { operands: smallvec![Given::Tensor(dtype), Given::Number], numbers: 0, variant: 0, common: dtype, averaged: false };
+    let key = || Key {
+        operands: smallvec![Given::Tensor(dtype), Given::Number],
+        numbers: 0,
+        variant: 0,
+        common: dtype,
+        averaged: false,
+    };
     let spec = rule.common_ref(op, 2 | (dtype == DType::F64) as usize, key);
     let records = mode::is_grad_enabled() && a.requires_grad();
     let bodies = [x];
@@ -68,12 +76,21 @@ fn compute(spec: &Spec, bodies: &[Arc<Body>], scalars: &[Scalar]) -> Result<Body
 }
 
 #[inline]
-fn finish(spec: &Arc<Spec>, records: bool, tensors: &[&Tensor], bodies: &[Arc<Body>], scalars: &[Scalar], out: Body) -> Result<Tensor> {
-    let out = Tensor::from_body(out);
+fn finish(
+    spec: &Arc<Spec>,
+    records: bool,
+    tensors: &[&Tensor],
+    bodies: &[Arc<Body>],
+    scalars: &[Scalar],
+    out: Body,
+) -> Result<Tensor> {
+    let out = Arc::new(out);
     if records {
-        let tensors: SmallVec<[Tensor; 2]> = tensors.iter().map(|t| (*t).clone()).collect();
-        record(spec, &bodies[0].layout.sizes, None, &tensors, bodies, &SmallVec::from_slice(scalars), std::slice::from_ref(&out))?;
-    } else if mode::is_inference_mode() {
+        let node = quick_node(spec, tensors, bodies, scalars, &out)?;
+        return Ok(Tensor::with_edge(out, Edge::new(node, 0)));
+    }
+    let out = Tensor::from_shared(out);
+    if mode::is_inference_mode() {
         out.mark_inference();
     }
     Ok(out)

@@ -5,11 +5,13 @@ use super::spec::{GradSpec, Spec};
 use crate::autograd::mode;
 use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, NodeRef, SavedAttribute};
 use crate::autograd::saved::{SavedTensor, freed};
+use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::ops::inplace;
 use crate::program::Source;
 use crate::scalar::Scalar;
-use crate::shape::Dims;
+use crate::shape::{Dims, Layout, numel};
+use crate::storage::Storage;
 use crate::tensor::{Body, Tensor};
 use parking_lot::Mutex;
 use smallvec::{SmallVec, smallvec};
@@ -75,7 +77,44 @@ pub(super) fn record_in_place(
     result: &Arc<Body>,
 ) -> Result<()> {
     let node = make(spec, sizes, None, tensors, bodies, scalars, std::slice::from_ref(result))?;
-    inplace::rebase(target, node)
+    inplace::rebase(target, node, 0)
+}
+
+/// The node of a call on the fast path: one result of the shape of its operands, all of one float dtype.
+#[inline]
+pub(super) fn quick_node(
+    spec: &Arc<Spec>,
+    tensors: &[&Tensor],
+    bodies: &[Arc<Body>],
+    scalars: &[Scalar],
+    out: &Arc<Body>,
+) -> Result<NodeRef> {
+    let mut edges: SmallVec<[Edge; 2]> = SmallVec::new();
+    let mut needs = 0;
+    for input in &spec.edges {
+        let edge = match input {
+            Some(k) => tensors[*k as usize].edge(),
+            None => Edge::NONE,
+        };
+        if let (true, Some(k)) = (edge.is_some(), input) {
+            needs |= 1 << k;
+        }
+        edges.push(edge);
+    }
+    let mut saved = Saved::new();
+    for &source in &spec.gradient_ref(needs).reads {
+        let value = match source {
+            Source::Input(k) => SavedTensor::input(spec.op, tensors[k as usize], bodies[k as usize].clone())?,
+            Source::Result(k) => SavedTensor::result(out.clone(), k as u32),
+        };
+        saved.push((source, value));
+    }
+    let mut metas: SmallVec<[Meta; 1]> = SmallVec::new();
+    metas.push(Meta { sizes: out.layout.sizes.clone(), dtype: out.dtype });
+    let scalars = SmallVec::from_slice(scalars);
+    let body =
+        ElementwiseBackward { spec: spec.clone(), sizes: None, aligned: None, scalars, saved: Mutex::new(Some(saved)) };
+    Ok(Node::shared(edges, metas, body))
 }
 
 fn make(
@@ -145,8 +184,80 @@ impl Backward for NotImplemented {
 impl ElementwiseBackward {
     /// Shapes of the gradients wanted: those of the edges' ends.
     fn targets(&self, node: &NodeRef, needs: u32) -> SmallVec<[Option<Dims>; 2]> {
-        let wanted = self.spec.edges.iter().zip(&node.edges).filter(|(input, _)| input.is_some_and(|k| needs >> k & 1 == 1));
-        wanted.map(|(_, edge)| edge.node().and_then(|n| n.outputs.get(edge.nr as usize)).map(|m| m.sizes.clone())).collect()
+        let wanted =
+            self.spec.edges.iter().zip(&node.edges).filter(|(input, _)| input.is_some_and(|k| needs >> k & 1 == 1));
+        wanted
+            .map(|(_, edge)| edge.node().and_then(|n| n.outputs.get(edge.nr as usize)).map(|m| m.sizes.clone()))
+            .collect()
+    }
+
+    /// The commonest backward: one cotangent, plain in memory as the saved values are, and gradients of its shape. `None`
+    /// where the case is another.
+    #[inline]
+    fn quick(&self, call: &Call<'_>, grad: &Tensor) -> Result<Option<Grads>> {
+        let node = call.node;
+        let meta = &node.outputs[0];
+        let g = grad.body();
+        let plain = |b: &Body| b.dtype == meta.dtype && b.layout.sizes == meta.sizes && b.layout.is_contiguous();
+        if !(plain(&g) && matches!(meta.dtype, DType::F32 | DType::F64) && self.spec.outputs[0] == meta.dtype) {
+            return Ok(None);
+        }
+        let mut needs = 0;
+        for ((input, need), edge) in self.spec.edges.iter().zip(call.needs).zip(&node.edges) {
+            if let (Some(k), true) = (input, need) {
+                let Some(target) = edge.node().and_then(|n| n.outputs.get(edge.nr as usize)) else { return Ok(None) };
+                if target.sizes != meta.sizes || target.dtype != meta.dtype || *k > 2 {
+                    return Ok(None);
+                }
+                needs |= 1 << k;
+            }
+        }
+        let mut gradient = self.spec.gradient_ref(needs);
+        if gradient.needs != needs {
+            return Ok(None);
+        }
+        // Gradients that are just the cotangent are handed on; the others are computed together.
+        let mut passing = 0;
+        let mut next = gradient.passes.iter();
+        for k in 0..3 {
+            if needs >> k & 1 == 1 && *next.next().unwrap_or(&None) == Some(0) {
+                passing |= 1 << k;
+            }
+        }
+        let computed = needs & !passing;
+        let mut results: SmallVec<[Body; 2]> = SmallVec::new();
+        if computed != 0 {
+            if passing != 0 {
+                gradient = self.spec.gradient_ref(computed);
+            }
+            let mut bodies: SmallVec<[Arc<Body>; 3]> = SmallVec::new();
+            bodies.push(g);
+            {
+                let saved = self.saved.lock();
+                for source in &gradient.reads {
+                    let body = self.find(&saved, node, *source)?.body(node)?;
+                    if !plain(body) {
+                        return Ok(None);
+                    }
+                    bodies.push(body.clone());
+                }
+            }
+            for _ in 0..gradient.passes.len() {
+                let storage = Storage::uninit(self.spec.op, numel(&meta.sizes) * meta.dtype.size())?;
+                results.push(Body::new(storage, Layout::contiguous(meta.sizes.clone()), meta.dtype));
+            }
+            execute(&gradient.spec, &meta.sizes, &bodies, &self.scalars, &results)?;
+        }
+        let mut results = results.into_iter();
+        let mut out = Grads::new();
+        for input in &self.spec.edges {
+            out.push(match input {
+                Some(k) if passing >> k & 1 == 1 => Some(grad.clone()),
+                Some(k) if computed >> k & 1 == 1 => results.next().map(Tensor::from_body),
+                _ => None,
+            });
+        }
+        Ok(Some(out))
     }
 
     /// Runs the gradient without recording it.
@@ -177,9 +288,15 @@ impl ElementwiseBackward {
         if passed > 0 {
             // Compute the others alone.
             let mut wanted = (0..32).filter(|k| needs >> k & 1 == 1);
-            let rest = out.iter().filter_map(|g| Some((g.is_none(), wanted.next()?))).filter(|r| r.0).fold(0, |m, r| m | 1 << r.1);
-            let some: SmallVec<[Option<Dims>; 2]> = targets.iter().zip(&out).filter(|(_, g)| g.is_none()).map(|(t, _)| t.clone()).collect();
-            let mut computed = self.plain(&self.spec.gradient(rest, present), node, sizes, grads, &some, rest, present)?.into_iter();
+            let rest = out
+                .iter()
+                .filter_map(|g| Some((g.is_none(), wanted.next()?)))
+                .filter(|r| r.0)
+                .fold(0, |m, r| m | 1 << r.1);
+            let some: SmallVec<[Option<Dims>; 2]> =
+                targets.iter().zip(&out).filter(|(_, g)| g.is_none()).map(|(t, _)| t.clone()).collect();
+            let mut computed =
+                self.plain(&self.spec.gradient(rest, present), node, sizes, grads, &some, rest, present)?.into_iter();
             for slot in out.iter_mut().filter(|g| g.is_none()) {
                 *slot = computed.next().flatten();
             }
@@ -210,6 +327,12 @@ impl Backward for ElementwiseBackward {
 
     fn backward(&self, call: &Call<'_>, mut grads: Grads) -> Result<Grads> {
         let node = call.node;
+        if let ([Some(grad)], None, None) = (&grads[..], &self.sizes, &self.aligned)
+            && !mode::is_grad_enabled()
+            && let Some(out) = self.quick(call, grad)?
+        {
+            return Ok(out);
+        }
         if let Some(aligned) = &self.aligned {
             for g in grads.iter_mut().flatten() {
                 *g = g.reshape(&**aligned)?;

@@ -46,7 +46,9 @@ fn combine(call: &Prepared, to: &Reduced) -> Result<Body> {
     static QUOTIENT: [OnceLock<Executable>; 2] = [const { OnceLock::new() }; 2];
     let (spec, dtype) = (&call.spec, call.spec.outputs[0]);
     let n = checked_numel(spec.op, &to.aligned)?;
-    let fresh = |dtype: DType| Ok(Body::new(Storage::uninit(spec.op, n * dtype.size())?, Layout::contiguous(to.aligned.clone()), dtype));
+    let fresh = |dtype: DType| {
+        Ok(Body::new(Storage::uninit(spec.op, n * dtype.size())?, Layout::contiguous(to.aligned.clone()), dtype))
+    };
     let (sum, out) = match to.divisor {
         None => (None, fresh(dtype)?),
         // Half types are divided before they are rounded.
@@ -59,7 +61,14 @@ fn combine(call: &Prepared, to: &Reduced) -> Result<Body> {
         let ty = dtype.compute();
         let slot = &QUOTIENT[(ty == Compute::F64) as usize];
         let quotient = slot.get_or_init(|| Executable::new(trace(&[ty], &[ty], |x, s| vec![x[0] / s[0]])));
-        quotient.run(spec.op, &to.aligned, &[sum.operand()], &[Scalar::Float(divisor)], &[out.operand()], Spec::REDUCE)?;
+        quotient.run(
+            spec.op,
+            &to.aligned,
+            &[sum.operand()],
+            &[Scalar::Float(divisor)],
+            &[out.operand()],
+            Spec::REDUCE,
+        )?;
     }
     Ok(out.with_layout(Layout::contiguous(to.shape.clone())))
 }
@@ -105,7 +114,15 @@ pub(crate) fn in_place(op: &'static Op, rule: &'static Elementwise, args: &Args)
     execute_into(&call.spec, &call.sizes, &call.bodies, &call.scalars, &body)?;
     body.bump_version();
     if history.is_some() {
-        super::node::record_in_place(&call.spec, &call.sizes, &call.tensors, &call.bodies, &call.scalars, &target, &body)?;
+        super::node::record_in_place(
+            &call.spec,
+            &call.sizes,
+            &call.tensors,
+            &call.bodies,
+            &call.scalars,
+            &target,
+            &body,
+        )?;
     }
     Ok(target)
 }
@@ -271,7 +288,9 @@ pub(super) fn results(
 fn like(sizes: &Dims, inputs: &[Arc<Body>]) -> Layout {
     let model = inputs.iter().map(|b| &b.layout).find(|l| l.sizes == *sizes);
     match model {
-        Some(l) if !l.is_contiguous() && l.is_dense() => Layout { sizes: sizes.clone(), strides: l.strides.clone(), offset: 0 },
+        Some(l) if !l.is_contiguous() && l.is_dense() => {
+            Layout { sizes: sizes.clone(), strides: l.strides.clone(), offset: 0 }
+        }
         _ => Layout::contiguous(sizes.clone()),
     }
 }
@@ -285,8 +304,15 @@ pub(super) fn execute(
     scalars: &[Scalar],
     outputs: &[Body],
 ) -> Result<()> {
-    let ins: SmallVec<[Operand<'_>; 4]> = inputs.iter().map(|b| b.operand()).collect();
-    let outs: SmallVec<[Operand<'_>; 2]> = outputs.iter().map(Body::operand).collect();
+    // Pushed one by one: this is the hot path, and collecting into a short list costs more than the rest of the call.
+    let mut ins: SmallVec<[Operand<'_>; 4]> = SmallVec::new();
+    for body in inputs {
+        ins.push(body.operand());
+    }
+    let mut outs: SmallVec<[Operand<'_>; 2]> = SmallVec::new();
+    for body in outputs {
+        outs.push(body.operand());
+    }
     spec.executable.run(spec.op, sizes, &ins, scalars, &outs, Spec::REDUCE)
 }
 

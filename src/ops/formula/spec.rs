@@ -4,9 +4,9 @@ use crate::backend::{Executable, Reduce};
 use crate::dtype::{Compute, DType};
 use crate::error::Result;
 use crate::ops::args::Args;
-use crate::shape::Dims;
-use crate::program::{Inst, Program, Source, Sym, Vjp, trace};
 use crate::ops::op::Op;
+use crate::program::{Inst, Program, Source, Sym, Vjp, trace};
+use crate::shape::Dims;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -307,6 +307,9 @@ impl Default for Cache {
     }
 }
 
+/// Gradients that are found by their mask of inputs alone.
+const QUICK: usize = 8;
+
 /// A Program for given dtypes, with the gradients derived from it.
 pub struct Spec {
     /// The operation's name in messages.
@@ -329,6 +332,7 @@ pub struct Spec {
     /// which a node further down might multiply by infinity.
     derived: bool,
     averaged: bool,
+    quick: [OnceLock<Arc<GradSpec>>; QUICK],
     gradients: Mutex<Vec<(u32, Arc<GradSpec>)>>,
 }
 
@@ -366,7 +370,12 @@ impl Elementwise {
 
     /// [`common`](Self::common) without a reference count.
     #[inline]
-    pub(super) fn common_ref(&'static self, op: &'static Op, slot: usize, key: impl FnOnce() -> Key) -> &'static Arc<Spec> {
+    pub(super) fn common_ref(
+        &'static self,
+        op: &'static Op,
+        slot: usize,
+        key: impl FnOnce() -> Key,
+    ) -> &'static Arc<Spec> {
         self.cache.common[slot].get_or_init(|| self.specialise(op, key()))
     }
 
@@ -427,6 +436,7 @@ impl Elementwise {
             saves_result: self.saves_result,
             derived: false,
             averaged: key.averaged,
+            quick: Default::default(),
             gradients: Mutex::default(),
         }
     }
@@ -454,6 +464,9 @@ fn cast_output(program: Program, result: DType) -> Program {
 impl Spec {
     /// The gradient for the inputs in the mask `needs`, given the cotangents in the mask `present`.
     pub(super) fn gradient(&self, needs: u32, present: u32) -> Arc<GradSpec> {
+        if present == 1 && needs < QUICK as u32 {
+            return self.gradient_ref(needs).clone();
+        }
         let key = needs | present << 16;
         let mut known = self.gradients.lock();
         if let Some((_, g)) = known.iter().find(|(k, _)| *k == key) {
@@ -462,6 +475,12 @@ impl Spec {
         let g = Arc::new(self.derive(needs, present));
         known.push((key, g.clone()));
         g
+    }
+
+    /// The gradient of the commonest kind: one result, at most three inputs.
+    #[inline]
+    pub(super) fn gradient_ref(&self, needs: u32) -> &Arc<GradSpec> {
+        self.quick[needs as usize].get_or_init(|| Arc::new(self.derive(needs, 1)))
     }
 
     fn derive(&self, wanted: u32, present: u32) -> GradSpec {
@@ -491,12 +510,18 @@ impl Spec {
         });
         let inputs: SmallVec<[DType; 4]> = cotangents.chain(read).collect();
         let outputs: SmallVec<[DType; 2]> = (0..needs.len()).filter(|&k| needs[k]).map(|k| self.inputs[k]).collect();
-        let passes = gradient.program.outputs.iter().zip(&outputs).map(|(&o, dtype)| match gradient.program.insts[o as usize] {
-            Inst::Input(k) if inputs[k as usize] == *dtype => Some(k),
-            _ => None,
-        });
+        let passes =
+            gradient.program.outputs.iter().zip(&outputs).map(|(&o, dtype)| match gradient.program.insts[o as usize] {
+                Inst::Input(k) if inputs[k as usize] == *dtype => Some(k),
+                _ => None,
+            });
         let passes = passes.collect();
-        let base = self.node.strip_suffix('0').or(self.node.strip_suffix('1')).or(self.node.strip_suffix('2')).unwrap_or(&self.node);
+        let base = self
+            .node
+            .strip_suffix('0')
+            .or(self.node.strip_suffix('1'))
+            .or(self.node.strip_suffix('2'))
+            .unwrap_or(&self.node);
         let grads = present.iter().filter(|p| **p).count();
         let names = (0..inputs.len()).map(|k| match k.checked_sub(grads).map(|k| reads[k]) {
             None => "grad",
@@ -515,6 +540,7 @@ impl Spec {
             saves_result: false,
             derived: true,
             averaged: false,
+            quick: Default::default(),
             gradients: Mutex::default(),
         };
         let needs = needs.iter().enumerate().fold(0, |m, (k, n)| m | (*n as u32) << k);
