@@ -36,7 +36,8 @@ impl Along {
 /// How many indices are loaded, checked and used together.
 const BLOCK: usize = 128;
 
-/// Offsets for up to [`BLOCK`] indices, `step` apart. Each is loaded once; what is written to `out` has been checked.
+/// Up to [`BLOCK`] indices, `step` apart, counted from the start. Each is loaded once; what is written to `out` has been
+/// checked.
 ///
 /// # Errors
 /// The first index that is out of range.
@@ -46,19 +47,22 @@ const BLOCK: usize = 128;
 #[inline(always)]
 unsafe fn places(index: *const i64, step: isize, n: usize, along: Along, out: &mut [isize; BLOCK]) -> Result<(), i64> {
     let out = &mut out[..n];
-    for (j, place) in out.iter_mut().enumerate() {
-        // SAFETY: the caller's promise.
-        *place = unsafe { index.offset(j as isize * step).read() } as isize;
-    }
     let size = along.size as isize;
     let low = if along.wrap { -size } else { 0 };
-    if !out.iter().fold(true, |inside, &i| inside & (i >= low) & (i < size)) {
+    // The sign bit is set once an index lies on either side of the range: no branch, and vector code.
+    let mut outside = 0;
+    for (j, place) in out.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        let i = unsafe { index.offset(j as isize * step).read() } as isize;
+        outside |= i.wrapping_sub(low) | (size - 1).wrapping_sub(i);
+        *place = i;
+    }
+    if outside < 0 {
         let first = out.iter().find(|&&i| i < low || i >= size).copied().unwrap_or_default();
         return Err(first as i64);
     }
-    for place in out {
-        let at = if *place < 0 { *place + size } else { *place };
-        *place = at.wrapping_mul(along.stride);
+    if along.wrap {
+        out.iter_mut().for_each(|i| *i += size & (*i >> (isize::BITS - 1)));
     }
     Ok(())
 }
@@ -170,10 +174,11 @@ pub(crate) fn gather(to: &Operand<'_>, from: &Operand<'_>, index: &Operand<'_>, 
                     let first = start as isize;
                     places(idx.offset(first * dx), dx, len, along, &mut at)?;
                     let (dst, src) = (dst.offset(first * dd), src.offset(first * ds));
+                    let stride = along.stride;
                     if dd == 1 && ds == 0 {
-                        at[..len].iter().enumerate().for_each(|(j, &at)| dst.add(j).write(src.offset(at).read()));
+                        at[..len].iter().enumerate().for_each(|(j, &i)| dst.add(j).write(src.offset(i * stride).read()));
                     } else {
-                        let put = |j: isize, at: isize| dst.offset(j * dd).write(src.offset(at + j * ds).read());
+                        let put = |j: isize, i: isize| dst.offset(j * dd).write(src.offset(i * stride + j * ds).read());
                         at[..len].iter().enumerate().for_each(|(j, &at)| put(j as isize, at));
                     }
                 }
@@ -207,7 +212,8 @@ pub(crate) fn scatter(to: &Operand<'_>, from: &Operand<'_>, index: &Operand<'_>,
                     let first = start as isize;
                     places(idx.offset(first * dx), dx, len, along, &mut at)?;
                     let (dst, src) = (dst.offset(first * dd), src.offset(first * ds));
-                    let put = |j: isize, at: isize| dst.offset(at + j * dd).write(src.offset(j * ds).read());
+                    let stride = along.stride;
+                    let put = |j: isize, i: isize| dst.offset(i * stride + j * dd).write(src.offset(j * ds).read());
                     at[..len].iter().enumerate().for_each(|(j, &at)| put(j as isize, at));
                 }
             }
@@ -268,10 +274,11 @@ fn combine<E: Element>(
                     let first = start as isize;
                     places(idx.offset(first * dx), dx, len, along, &mut at)?;
                     let (dst, src) = (dst.offset(first * dd), src.offset(first * ds));
+                    let stride = along.stride;
                     if dd == 0 && ds == 1 {
-                        at[..len].iter().enumerate().for_each(|(j, &at)| put(dst.offset(at), src.add(j).read()));
+                        at[..len].iter().enumerate().for_each(|(j, &i)| put(dst.offset(i * stride), src.add(j).read()));
                     } else {
-                        let one = |j: isize, at: isize| put(dst.offset(at + j * dd), src.offset(j * ds).read());
+                        let one = |j: isize, i: isize| put(dst.offset(i * stride + j * dd), src.offset(j * ds).read());
                         at[..len].iter().enumerate().for_each(|(j, &at)| one(j as isize, at));
                     }
                 }

@@ -194,17 +194,41 @@ pub(crate) fn order(
 ) {
     let _guards = Guards::take([from.storage], [values.storage, indices.storage]);
     with_element!(from.dtype, E => {
-        if <E as Ordered>::NARROW && from.layout.sizes[dim] <= u32::MAX as usize {
-            order_lines::<E, u64>(from, dim, descending, pick, values, indices)
-        } else {
-            order_lines::<E, u128>(from, dim, descending, pick, values, indices)
+        let base = if from.layout.sizes[dim] <= u32::MAX as usize { narrow_base::<E>(from) } else { None };
+        match base {
+            Some(base) => order_lines::<E, u64>(from, dim, base, descending, pick, values, indices),
+            None => order_lines::<E, u128>(from, dim, 0, descending, pick, values, indices),
         }
     });
 }
 
+/// What to take from all keys so that they fit 32 bits: nothing from narrow types, the smallest from integers that lie
+/// close together; `None` if they do not fit.
+fn narrow_base<E: Ordered>(of: &Operand<'_>) -> Option<u64> {
+    if E::NARROW {
+        return Some(0);
+    }
+    if E::NAN.is_some() {
+        return None;
+    }
+    let src = element_ptr(of).cast::<E>();
+    let (mut low, mut high) = (u64::MAX, 0);
+    let done = walk::<1, ()>(&of.layout.sizes, [&of.layout.strides], |[s], n, [ds]| {
+        for j in 0..n as isize {
+            // SAFETY: positions inside the layout, guarded by the caller.
+            let key = unsafe { src.offset(s + j * ds).read() }.key();
+            (low, high) = (low.min(key), high.max(key));
+        }
+        Ok(())
+    });
+    (done.is_ok() && high.wrapping_sub(low) <= u32::MAX as u64).then_some(low)
+}
+
+#[allow(clippy::too_many_arguments, reason = "what a sort is told")]
 fn order_lines<E: Ordered, P: Packed>(
     from: &Operand<'_>,
     dim: usize,
+    base: u64,
     descending: bool,
     pick: Pick,
     values: &Operand<'_>,
@@ -223,22 +247,17 @@ fn order_lines<E: Ordered, P: Packed>(
     let (src, val, idx) =
         (element_ptr(from).cast::<E>(), element_ptr(values).cast::<E>(), element_ptr(indices).cast::<i64>());
     // Descending is ascending by the complement of the key, within the key's bits.
-    let flip = if !descending {
-        0
-    } else if P::KEY_BYTES == 4 {
-        u32::MAX as u64
-    } else {
-        u64::MAX
-    };
+    let mask = if P::KEY_BYTES == 4 { u32::MAX as u64 } else { u64::MAX };
+    let flip = if descending { mask } else { 0 };
     let (mut items, mut room): (Vec<P>, Vec<P>) = (Vec::with_capacity(n), Vec::new());
     let done = walk::<3, ()>(&sizes, [&src_strides, &val_strides, &idx_strides], |at, lines, steps| {
         for line in 0..lines as isize {
             let [s, v, x] = [0, 1, 2].map(|k| at[k] + line * steps[k]);
             items.clear();
             // SAFETY: positions of this line, inside the layout, guarded.
-            items.extend(
-                (0..n).map(|j| P::pack(unsafe { src.offset(s + j as isize * src_step).read() }.key() ^ flip, j)),
-            );
+            let key = |j: usize| unsafe { src.offset(s + j as isize * src_step).read() }.key();
+            // A key that somebody else's write has moved out of range meanwhile is cut off.
+            items.extend((0..n).map(|j| P::pack((key(j).wrapping_sub(base) & mask) ^ flip, j)));
             let picked: &[P] = match pick {
                 Pick::First(k) if k == n => {
                     sort_packed(&mut items, &mut room);
@@ -289,8 +308,12 @@ pub(crate) fn groups(of: &Operand<'_>, n: usize, width: usize, neighbours_only: 
         let row = |i: usize| (0..width).map(move |k| key(i * width + k));
         let equal = |a: usize, b: usize| row(a).zip(row(b)).all(|(x, y)| x == y && Some(x) != nan);
         match (neighbours_only, width) {
-            (false, 1) if <E as Ordered>::NARROW && n <= u32::MAX as usize => group_keys(sorted::<u64>(n, key), nan, members),
-            (false, 1) => group_keys(sorted::<u128>(n, key), nan, members),
+            (false, 1) => match narrow_base::<E>(of) {
+                Some(base) if n <= u32::MAX as usize => {
+                    group_keys(sorted::<u64>(n, |i| key(i).wrapping_sub(base) & u32::MAX as u64), nan, members)
+                }
+                _ => group_keys(sorted::<u128>(n, key), nan, members),
+            },
             (false, _) => {
                 let mut order: Vec<usize> = (0..n).collect();
                 order.sort_by(|&a, &b| row(a).cmp(row(b)));
