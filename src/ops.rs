@@ -22,6 +22,7 @@ pub mod elementwise;
 pub mod embedding;
 mod factory;
 pub mod formula;
+pub mod generator;
 pub mod getitem;
 pub mod index;
 pub mod index_view;

@@ -25,7 +25,7 @@ fn second_and_third_derivatives() -> Result<()> {
     let mut g = y;
     let want = [108.0, 108.0, 72.0];
     for w in want {
-        g = grad(&[g.sum((), false)?], &[x.clone()], &[], &options)?.remove(0).unwrap();
+        g = grad(&[g.sum((), false)?], std::slice::from_ref(&x), &[], &options)?.remove(0).unwrap();
         assert_eq!(g.to_vec::<f64>()?, [w]);
     }
     Ok(())

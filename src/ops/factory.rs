@@ -13,7 +13,7 @@ use crate::tensor::{Body, Tensor};
 /// `RuntimeError` if the sizes overflow or memory runs out.
 pub fn zeros(sizes: &[usize], dtype: DType) -> Result<Tensor> {
     let n = checked_numel("zeros", sizes)?;
-    let bytes = n.checked_mul(dtype.size()).unwrap_or(usize::MAX);
+    let bytes = n.saturating_mul(dtype.size());
     Ok(Tensor::from_body(Body::new(Storage::zeroed("zeros", bytes)?, Layout::contiguous(sizes.into()), dtype)))
 }
 
@@ -31,7 +31,7 @@ pub fn ones(sizes: &[usize], dtype: DType) -> Result<Tensor> {
 /// As [`zeros`].
 pub fn full(sizes: &[usize], value: Scalar, dtype: DType) -> Result<Tensor> {
     let n = checked_numel("full", sizes)?;
-    let bytes = n.checked_mul(dtype.size()).unwrap_or(usize::MAX);
+    let bytes = n.saturating_mul(dtype.size());
     let body = Body::new(Storage::uninit("full", bytes)?, Layout::contiguous(sizes.into()), dtype);
     fill(&body, value)?;
     Ok(Tensor::from_body(body))
@@ -58,5 +58,6 @@ pub(crate) fn fill(body: &Body, value: Scalar) -> Result<()> {
     let one = Storage::uninit("fill_", 8)?;
     crate::backend::cpu::memory::set_element(&one, 0, body.dtype, value);
     let source = Body::new(one, Layout::contiguous(Default::default()), body.dtype);
-    super::copy::convert("fill_", &source, body)
+    crate::backend::cpu::index::fill(&body.operand(), &source.operand());
+    Ok(())
 }

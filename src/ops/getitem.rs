@@ -90,44 +90,31 @@ impl<'a> Cursor<'a> {
         Cursor { input, view: None, layout: body.layout.clone(), body, records, pending: false }
     }
 
+    /// Takes `layout` as the next step, the row `op` with these arguments where a graph is recorded.
     #[inline]
     fn step(&mut self, op: &'static Op, layout: Layout, args: impl FnOnce(&Tensor) -> Args) -> Result<()> {
-        self.layout = layout;
         if !self.records {
+            self.layout = layout;
             self.pending = true;
             return Ok(());
         }
         let from = self.view.as_ref().unwrap_or(self.input);
-        let view = view::single(op, rule(op)?, from, &from.body(), self.layout.clone(), || args(from))?;
+        let view = view::single(op, rule(op)?, from, &from.body(), layout.clone(), || args(from))?;
+        self.layout = layout;
         self.view = Some(view);
         Ok(())
     }
 
     /// Takes the slice at `index`; `dim` is the dimension of the view, `named` that of the tensor.
-    #[inline]
     fn select(&mut self, dim: usize, named: usize, index: i64) -> Result<()> {
-        let n = self.layout.sizes[dim] as i64;
-        if index < -n || index >= n {
-            bail!(index GET, "index {index} is out of bounds for dimension {named} with size {n}\ngetitem: the tensor has shape {:?}", self.body.layout.sizes);
-        }
-        let mut layout = self.layout.clone();
-        layout.sizes.remove(dim);
-        let at = if index < 0 { index + n } else { index } as isize;
-        layout.offset = layout.offset.wrapping_add_signed(at * layout.strides.remove(dim));
-        self.step(&SELECT, layout, |t| smallvec![Arg::Tensor(t.clone()), Arg::Int(dim as i64), Arg::Int(index)])
+        let layout = selected(&self.layout, dim, named, index)?;
+        self.step(&SELECT, layout, |t| select_args(t, dim, index))
     }
 
-    #[inline]
     fn slice(&mut self, dim: usize, start: Option<i64>, stop: Option<i64>, step: Option<i64>) -> Result<()> {
-        let step = match step.unwrap_or(1) {
-            0 => bail!(value GET, "slice step cannot be zero"),
-            ..0 => bail!(value GET, "step must be greater than zero"),
-            step => step,
-        };
+        let step = positive(step)?;
         let layout = sliced(&self.layout, dim as i64, start, stop, step)?;
-        self.step(&SLICE, layout, |t| {
-            smallvec![Arg::Tensor(t.clone()), Arg::Int(dim as i64), Arg::from(start), Arg::from(stop), Arg::Int(step)]
-        })
+        self.step(&SLICE, layout, |t| slice_args(t, dim, start, stop, step))
     }
 
     /// Puts a dimension of size 1 before dimension `dim`.
@@ -150,6 +137,38 @@ impl<'a> Cursor<'a> {
             return view::single(&ALIAS, rule(&ALIAS)?, self.input, &self.body, self.layout, Args::new).map(Some);
         }
         Ok(self.view)
+    }
+}
+
+/// The layout without dimension `dim`, at `index` of it; `named` is the dimension that an error names.
+#[inline]
+fn selected(layout: &Layout, dim: usize, named: usize, index: i64) -> Result<Layout> {
+    let n = layout.sizes[dim] as i64;
+    if index < -n || index >= n {
+        bail!(index GET, "index {index} is out of bounds for dimension {named} with size {n}\ngetitem: the dimensions from there on are {:?}", &layout.sizes[dim..]);
+    }
+    let at = if index < 0 { index + n } else { index } as isize;
+    let mut out = layout.clone();
+    out.sizes.remove(dim);
+    out.offset = out.offset.wrapping_add_signed(at * out.strides.remove(dim));
+    Ok(out)
+}
+
+fn select_args(t: &Tensor, dim: usize, index: i64) -> Args {
+    smallvec![Arg::Tensor(t.clone()), Arg::Int(dim as i64), Arg::Int(index)]
+}
+
+fn slice_args(t: &Tensor, dim: usize, start: Option<i64>, stop: Option<i64>, step: i64) -> Args {
+    smallvec![Arg::Tensor(t.clone()), Arg::Int(dim as i64), Arg::from(start), Arg::from(stop), Arg::Int(step)]
+}
+
+/// A step that a range may have.
+#[inline]
+fn positive(step: Option<i64>) -> Result<i64> {
+    match step.unwrap_or(1) {
+        0 => bail!(value GET, "slice step cannot be zero"),
+        ..0 => bail!(value GET, "step must be greater than zero"),
+        step => Ok(step),
     }
 }
 
@@ -264,10 +283,18 @@ fn truth(value: bool) -> Result<Tensor> {
 /// uint8, or of shapes that do not go together; `ValueError` for a step below 1.
 pub fn getitem(t: &Tensor, items: &[IndexItem]) -> Result<Tensor> {
     match items {
-        [IndexItem::Int(i)] if t.rank() > 0 => {
-            let mut cursor = Cursor::new(t);
-            cursor.select(0, 0, *i)?;
-            return Ok(cursor.finish()?.unwrap_or_else(|| t.clone()));
+        // The two that loops are made of.
+        [IndexItem::Int(i)] => {
+            let body = t.body();
+            if body.layout.rank() > 0 {
+                let layout = selected(&body.layout, 0, 0, *i)?;
+                return view::single(&SELECT, rule(&SELECT)?, t, &body, layout, || select_args(t, 0, *i));
+            }
+        }
+        [IndexItem::Slice { start, stop, step }] => {
+            let (body, step) = (t.body(), positive(*step)?);
+            let layout = sliced(&body.layout, 0, *start, *stop, step)?;
+            return view::single(&SLICE, rule(&SLICE)?, t, &body, layout, || slice_args(t, 0, *start, *stop, step));
         }
         [] | [IndexItem::Ellipsis] => return t.alias(),
         _ => {}

@@ -88,7 +88,7 @@ pub(crate) fn check_overlap(op: &'static str, target: &Body, operands: &[Arc<Bod
 /// Whether two layouts walk the same strides and never meet (two columns of a matrix).
 fn interleaved(a: &Body, b: &Body) -> bool {
     let step = a.layout.strides.iter().chain(b.layout.strides.iter()).fold(0usize, |g, &s| gcd(g, s.unsigned_abs()));
-    step > 1 && a.layout.offset.abs_diff(b.layout.offset) % step != 0
+    step > 1 && !a.layout.offset.abs_diff(b.layout.offset).is_multiple_of(step)
 }
 
 fn gcd(a: usize, b: usize) -> usize {

@@ -287,7 +287,7 @@ fn grouped(op: &'static str, sizes: &[usize], groups: i64) -> Result<Space> {
         bail!(runtime op, "Expected num groups to be greater than 0, got {groups}");
     }
     let g = groups as usize;
-    if sizes[1] % g != 0 {
+    if !sizes[1].is_multiple_of(g) {
         bail!(runtime op, "Expected number of channels in input to be divisible by num_groups, but got input of shape {sizes:?} and num_groups={groups}");
     }
     let rest = sizes[1] / g * sizes[2..].iter().product::<usize>();

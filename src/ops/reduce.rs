@@ -367,7 +367,7 @@ op! {
                 let dims = dims("nansum", c, 1, c.sizes(0).len())?;
                 Ok(smallvec![c.when(0, |g| {
                     let g = restore(&super::to_dtype(&g, c.dtype(0))?, c.sizes(0), &dims, c.bool(2))?;
-                    g.where_number(&c.input(0)?.detach())
+                    g.where_number(c.input(0)?.detach())
                 })?])
             }),
             saves: &[Save::Input(0)],

@@ -57,7 +57,7 @@ fn unique_flat(op: &'static str, a: &Args, neighbours_only: bool, inverse: bool,
     let t = a.tensor(0)?;
     let body = dense(op, t, t.dtype())?;
     let n = body.layout.numel();
-    let g = sort::groups(&body.operand(), n, 1, neighbours_only);
+    let g = sort::groups(&body.operand(), n, 1, neighbours_only, inverse);
     let flat = Tensor::from_body(
         body.with_layout(Layout { offset: body.layout.offset, ..Layout::contiguous(Dims::filled(n, 1)) }),
     );
@@ -91,7 +91,7 @@ fn unique_slices(
     front.insert(0, dim);
     let rows = dense(op, &t.permute(&front[..])?, t.dtype())?;
     let n = sizes[dim];
-    let g = sort::groups(&rows.operand(), n, numel(&rows.layout.sizes[1..]), neighbours_only);
+    let g = sort::groups(&rows.operand(), n, numel(&rows.layout.sizes[1..]), neighbours_only, inverse);
     let values = t.index_select(dim as i64, Tensor::from_slice(&g.first, &[g.first.len()])?)?;
     grouped(values, g, &[n], inverse, counts)
 }

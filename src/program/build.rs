@@ -124,10 +124,8 @@ impl Sym {
     pub(super) fn binary(op: Binary, l: Sym, r: Sym) -> Sym {
         let ty = l.ty();
         debug_assert_eq!(ty, r.ty(), "{op:?} of two types");
-        if ty.is_float() {
-            if let Some(simpler) = Sym::rewrite(op, l, r) {
-                return simpler;
-            }
+        if let Some(simpler) = Sym::rewrite(op, l, r).filter(|_| ty.is_float()) {
+            return simpler;
         }
         // Commutative operations share their mirror image; NaN payloads apart, the bits are the same.
         let (l, r) = if matches!(op, Binary::Add | Binary::Mul) && l.0 > r.0 { (r, l) } else { (l, r) };

@@ -259,6 +259,7 @@ macro_rules! define {
             }
         }
 
+        #[allow(clippy::should_implement_trait, reason = "the table names the methods; the operators are there too")]
         impl Sym {
             $(#[doc = $ud] pub fn $um(self) -> Sym { Sym::unary(Unary::$u, self) })*
             $(#[doc = $bd] pub fn $bm(self, other: Sym) -> Sym { Sym::binary(Binary::$b, self, other) })*

@@ -54,7 +54,8 @@ pub(super) fn set(slf: &Bound<'_, PyTensor>, key: &Bound<'_, PyAny>, value: &Bou
     };
     let items = read(key)?;
     guarded(|| {
-        Ok(if is_long(t, &items) { py.detach(|| setitem(t, &items, value))? } else { setitem(t, &items, value)? })
+        let done = if is_long(t, &items) { py.detach(|| setitem(t, &items, value)) } else { setitem(t, &items, value) };
+        Ok(done?)
     })
 }
 

@@ -92,9 +92,12 @@ pub(super) fn from_buffer(obj: &Bound<'_, PyAny>, warn: bool) -> PyResult<Tensor
     }
     let held = Held(buffer);
     let view = &held.0;
-    // SAFETY: the exporter filled in a NUL-terminated format, or null, which stands for bytes.
-    let format =
-        if view.format.is_null() { "B".into() } else { unsafe { CStr::from_ptr(view.format) }.to_string_lossy() };
+    let format = if view.format.is_null() {
+        "B".into()
+    } else {
+        // SAFETY: the exporter filled in a NUL-terminated format.
+        unsafe { CStr::from_ptr(view.format) }.to_string_lossy()
+    };
     let itemsize = view.itemsize as usize;
     if format.starts_with(['>', '!']) && itemsize > 1 {
         return Err(PyValueError::new_err(
@@ -131,7 +134,7 @@ pub(super) fn from_buffer(obj: &Bound<'_, PyAny>, warn: bool) -> PyResult<Tensor
         }
         strides.push(if stride < 0 { 1 } else { stride / itemsize as isize });
     }
-    if (view.buf as usize) % itemsize != 0 && numel(&sizes) > 0 {
+    if !(view.buf as usize).is_multiple_of(itemsize) && numel(&sizes) > 0 {
         // Elements that do not lie on their own boundaries are copied to where they do.
         drop(held);
         let copy = obj.call_method0("copy")?;
@@ -279,7 +282,7 @@ pub(super) fn frombuffer<'py>(
             "buffer of {len} bytes has no room for {count} elements of {size} bytes from offset {offset}"
         )));
     }
-    if offset % size != 0 {
+    if !offset.is_multiple_of(size) {
         return Err(PyValueError::new_err(format!("offset {offset} is no multiple of the element size {size}")));
     }
     let layout = Layout { sizes: Dims::from_slice(&[n]), strides: Strides::from_slice(&[1]), offset: offset / size };

@@ -475,6 +475,7 @@ mod tests {
         // SAFETY: the storages outlive the call.
         let view = |v: &'_ [(*const Storage, Layout)]| -> Vec<Operand<'static>> {
             v.iter()
+                // SAFETY: both outlive the call that uses the operands.
                 .map(|(s, l)| unsafe { Operand { storage: &**s, layout: &*(l as *const Layout), dtype: DType::F32 } })
                 .collect()
         };

@@ -33,6 +33,40 @@ impl Along {
     }
 }
 
+/// How many indices are loaded, checked and used together.
+const BLOCK: usize = 128;
+
+/// Up to [`BLOCK`] indices, `step` apart, counted from the start. Each is loaded once; what is written to `out` has been
+/// checked.
+///
+/// # Errors
+/// The first index that is out of range.
+///
+/// # Safety
+/// All `n` places must be readable; `n` is at most [`BLOCK`].
+#[inline(always)]
+unsafe fn places(index: *const i64, step: isize, n: usize, along: Along, out: &mut [isize; BLOCK]) -> Result<(), i64> {
+    let out = &mut out[..n];
+    let size = along.size as isize;
+    let low = if along.wrap { -size } else { 0 };
+    // The sign bit is set once an index lies on either side of the range: no branch, and vector code.
+    let mut outside = 0;
+    for (j, place) in out.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        let i = unsafe { index.offset(j as isize * step).read() } as isize;
+        outside |= i.wrapping_sub(low) | (size - 1).wrapping_sub(i);
+        *place = i;
+    }
+    if outside < 0 {
+        let first = out.iter().find(|&&i| i < low || i >= size).copied().unwrap_or_default();
+        return Err(first as i64);
+    }
+    if along.wrap {
+        out.iter_mut().for_each(|i| *i += size & (*i >> (isize::BITS - 1)));
+    }
+    Ok(())
+}
+
 /// How several contributions to one place are combined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Combine {
@@ -123,6 +157,7 @@ unsafe fn copy_row<T: Copy>(from: *const T, from_step: isize, to: *mut T, to_ste
 pub(crate) fn gather(to: &Operand<'_>, from: &Operand<'_>, index: &Operand<'_>, along: Along) -> Result<(), i64> {
     let _guards = Guards::take([from.storage, index.storage], [to.storage]);
     let (dst, src, idx) = (element_ptr(to), element_ptr(from), element_ptr(index).cast::<i64>());
+    let mut at = [0; BLOCK];
     with_width!(to.dtype, T => {
         let (dst, src) = (dst.cast::<T>(), src.cast::<T>());
         walk(&to.layout.sizes, [&to.layout.strides, &from.layout.strides, &index.layout.strides], |[d, s, x], n, [dd, ds, dx]| {
@@ -132,10 +167,19 @@ pub(crate) fn gather(to: &Operand<'_>, from: &Operand<'_>, index: &Operand<'_>, 
                 if dx == 0 {
                     let at = along.place(idx.read())?;
                     copy_row(src.offset(at), ds, dst, dd, n);
-                } else {
-                    for j in 0..n as isize {
-                        let at = along.place(idx.offset(j * dx).read())?;
-                        dst.offset(j * dd).write(src.offset(at + j * ds).read());
+                    return Ok(());
+                }
+                for start in (0..n).step_by(BLOCK) {
+                    let len = BLOCK.min(n - start);
+                    let first = start as isize;
+                    places(idx.offset(first * dx), dx, len, along, &mut at)?;
+                    let (dst, src) = (dst.offset(first * dd), src.offset(first * ds));
+                    let stride = along.stride;
+                    if dd == 1 && ds == 0 {
+                        at[..len].iter().enumerate().for_each(|(j, &i)| dst.add(j).write(src.offset(i * stride).read()));
+                    } else {
+                        let put = |j: isize, i: isize| dst.offset(j * dd).write(src.offset(i * stride + j * ds).read());
+                        at[..len].iter().enumerate().for_each(|(j, &at)| put(j as isize, at));
                     }
                 }
             }
@@ -151,6 +195,7 @@ pub(crate) fn gather(to: &Operand<'_>, from: &Operand<'_>, index: &Operand<'_>, 
 pub(crate) fn scatter(to: &Operand<'_>, from: &Operand<'_>, index: &Operand<'_>, along: Along) -> Result<(), i64> {
     let _guards = Guards::take([from.storage, index.storage], [to.storage]);
     let (dst, src, idx) = (element_ptr(to), element_ptr(from), element_ptr(index).cast::<i64>());
+    let mut at = [0; BLOCK];
     with_width!(to.dtype, T => {
         let (dst, src) = (dst.cast::<T>(), src.cast::<T>());
         walk(&from.layout.sizes, [&to.layout.strides, &from.layout.strides, &index.layout.strides], |[d, s, x], n, [dd, ds, dx]| {
@@ -160,11 +205,16 @@ pub(crate) fn scatter(to: &Operand<'_>, from: &Operand<'_>, index: &Operand<'_>,
                 if dx == 0 {
                     let at = along.place(idx.read())?;
                     copy_row(src, ds, dst.offset(at), dd, n);
-                } else {
-                    for j in 0..n as isize {
-                        let at = along.place(idx.offset(j * dx).read())?;
-                        dst.offset(at + j * dd).write(src.offset(j * ds).read());
-                    }
+                    return Ok(());
+                }
+                for start in (0..n).step_by(BLOCK) {
+                    let len = BLOCK.min(n - start);
+                    let first = start as isize;
+                    places(idx.offset(first * dx), dx, len, along, &mut at)?;
+                    let (dst, src) = (dst.offset(first * dd), src.offset(first * ds));
+                    let stride = along.stride;
+                    let put = |j: isize, i: isize| dst.offset(i * stride + j * dd).write(src.offset(j * ds).read());
+                    at[..len].iter().enumerate().for_each(|(j, &at)| put(j as isize, at));
                 }
             }
             Ok(())
@@ -201,6 +251,7 @@ fn combine<E: Element>(
     let _guards = Guards::take([from.storage, index.storage], [to.storage]);
     let (dst, src, idx) =
         (element_ptr(to).cast::<E>(), element_ptr(from).cast::<E>(), element_ptr(index).cast::<i64>());
+    let mut at = [0; BLOCK];
     walk(
         &from.layout.sizes,
         [&to.layout.strides, &from.layout.strides, &index.layout.strides],
@@ -216,10 +267,19 @@ fn combine<E: Element>(
                     } else {
                         (0..n as isize).for_each(|j| put(dst.offset(j * dd), src.offset(j * ds).read()));
                     }
-                } else {
-                    for j in 0..n as isize {
-                        let at = along.place(idx.offset(j * dx).read())?;
-                        put(dst.offset(at + j * dd), src.offset(j * ds).read());
+                    return Ok(());
+                }
+                for start in (0..n).step_by(BLOCK) {
+                    let len = BLOCK.min(n - start);
+                    let first = start as isize;
+                    places(idx.offset(first * dx), dx, len, along, &mut at)?;
+                    let (dst, src) = (dst.offset(first * dd), src.offset(first * ds));
+                    let stride = along.stride;
+                    if dd == 0 && ds == 1 {
+                        at[..len].iter().enumerate().for_each(|(j, &i)| put(dst.offset(i * stride), src.add(j).read()));
+                    } else {
+                        let one = |j: isize, i: isize| put(dst.offset(i * stride + j * dd), src.offset(j * ds).read());
+                        at[..len].iter().enumerate().for_each(|(j, &at)| one(j as isize, at));
                     }
                 }
             }
@@ -303,38 +363,26 @@ pub(crate) fn resolve_flat(to: &Operand<'_>, index: &Operand<'_>, layout: &Layou
     })
 }
 
-/// Reads `n` bytes of truth values, `step` apart, eight to a word where they are neighbours, and calls `f` with the
-/// position of each that is true until it says stop.
+/// Calls `f` with each position and whether it is true, but for runs of eight neighbours of which none is.
 ///
 /// # Safety
-/// All places must be readable.
+/// All `n` places must be readable.
 #[inline(always)]
-unsafe fn each_true(mask: *const u8, step: isize, n: usize, mut f: impl FnMut(usize) -> bool) -> bool {
+unsafe fn each_bit(mask: *const u8, step: isize, n: usize, mut f: impl FnMut(usize, bool)) {
     let mut j = 0;
     // SAFETY: the caller's promise; a word is read only where eight bytes are left.
     unsafe {
-        while j < n {
-            if step == 1 && j + 8 <= n {
-                let word = u64::from_le_bytes(mask.add(j).cast::<[u8; 8]>().read());
-                if word == 0 {
-                    j += 8;
-                    continue;
-                }
-                for (k, byte) in word.to_le_bytes().into_iter().enumerate() {
-                    if byte != 0 && !f(j + k) {
-                        return false;
-                    }
+        if step == 1 {
+            while j + 8 <= n {
+                let word = mask.add(j).cast::<[u8; 8]>().read();
+                if word != [0; 8] {
+                    word.into_iter().enumerate().for_each(|(k, byte)| f(j + k, byte != 0));
                 }
                 j += 8;
-                continue;
             }
-            if mask.offset(j as isize * step).read() != 0 && !f(j) {
-                return false;
-            }
-            j += 1;
         }
+        (j..n).for_each(|j| f(j, mask.offset(j as isize * step).read() != 0));
     }
-    true
 }
 
 /// The elements that are not zero, as truth values laid out row-major; truth values are taken as they are.
@@ -365,6 +413,7 @@ fn truth<'a>(
     Ok(Operand { storage, layout, dtype: DType::Bool })
 }
 
+#[allow(clippy::wrong_self_convention, reason = "elements are passed by value")]
 trait IsZero {
     fn is_zero(self) -> bool;
 }
@@ -412,17 +461,20 @@ pub(crate) fn nonzero(op: &'static str, of: &Operand<'_>) -> crate::error::Resul
     let mut found = 0;
     for _ in 0..numel(outer) {
         let base: isize = index.iter().zip(strides.iter()).map(|(&i, &s)| i as isize * s).sum();
-        // SAFETY: positions inside the layout, guarded; `found < n` keeps every write inside its column even if somebody
-        // else has set elements since they were counted.
+        let before = found;
+        // SAFETY: positions inside the layout, guarded. `found < n` keeps every write inside its column even if somebody
+        // else has set elements since they were counted. A position that is false is written over by the next that is
+        // true: no branch depends on the mask.
         unsafe {
-            let more = each_true(ptr.offset(base), strides[outer.len()], inner, |j| {
-                (0..outer.len()).for_each(|d| dst.add(d * n + found).write(index[d] as i64));
-                dst.add(outer.len() * n + found).write(j as i64);
-                found += 1;
-                found < n
+            let last = dst.add(outer.len() * n);
+            each_bit(ptr.offset(base), strides[outer.len()], inner, |j, bit| {
+                if found < n {
+                    last.add(found).write(j as i64);
+                    found += bit as usize;
+                }
             });
-            if !more {
-                break;
+            for (d, &i) in index.iter().enumerate() {
+                (before..found).for_each(|k| dst.add(d * n + k).write(i as i64));
             }
         }
         for d in (0..outer.len()).rev() {
@@ -445,15 +497,17 @@ pub(crate) fn masked_select(to: &Operand<'_>, from: &Operand<'_>, mask: &Operand
     with_width!(to.dtype, T => {
         let (dst, src) = (dst.cast::<T>(), src.cast::<T>());
         let _ = walk(&from.layout.sizes, [&from.layout.strides, &mask.layout.strides], |[s, m], len, [ds, dm]| {
-            // SAFETY: positions inside the layouts, guarded; at most `n` elements are written.
-            let more = found < n && unsafe {
-                each_true(msk.offset(m), dm, len, |j| {
-                    dst.add(found).write(src.offset(s + j as isize * ds).read());
-                    found += 1;
-                    found < n
-                })
-            };
-            if more { Ok(()) } else { Err(()) }
+            // SAFETY: positions inside the layouts, guarded; at most `n` elements are written. An element that is not
+            // selected is written over by the next that is: no branch depends on the mask.
+            unsafe {
+                each_bit(msk.offset(m), dm, len, |j, bit| {
+                    if found < n {
+                        dst.add(found).write(src.offset(s + j as isize * ds).read());
+                        found += bit as usize;
+                    }
+                });
+            }
+            if found < n { Ok(()) } else { Err(()) }
         });
         // SAFETY: inside the target.
         (found..n).for_each(|j| unsafe { dst.add(j).write(0 as T) });
@@ -465,18 +519,24 @@ pub(crate) fn masked_scatter(to: &Operand<'_>, mask: &Operand<'_>, from: &Operan
     let _guards = Guards::take([from.storage, mask.storage], [to.storage]);
     let (n, dst, src, msk) = (from.layout.numel(), element_ptr(to), element_ptr(from), element_ptr(mask));
     let mut taken = 0;
+    if n == 0 {
+        return;
+    }
     with_width!(to.dtype, T => {
         let (dst, src) = (dst.cast::<T>(), src.cast::<T>());
         let _ = walk(&to.layout.sizes, [&to.layout.strides, &mask.layout.strides], |[d, m], len, [dd, dm]| {
-            // SAFETY: positions inside the layouts, guarded; at most `n` elements are read.
-            let more = taken < n && unsafe {
-                each_true(msk.offset(m), dm, len, |j| {
-                    dst.offset(d + j as isize * dd).write(src.add(taken).read());
-                    taken += 1;
-                    taken < n
-                })
-            };
-            if more { Ok(()) } else { Err(()) }
+            // SAFETY: positions inside the layouts, guarded; at most `n` elements are read. What is not replaced is
+            // written back: no branch depends on the mask.
+            unsafe {
+                each_bit(msk.offset(m), dm, len, |j, bit| {
+                    let place = dst.offset(d + j as isize * dd);
+                    if taken < n {
+                        place.write(if bit { src.add(taken).read() } else { place.read() });
+                        taken += bit as usize;
+                    }
+                });
+            }
+            if taken < n { Ok(()) } else { Err(()) }
         });
     });
 }
@@ -490,12 +550,39 @@ pub(crate) fn masked_fill(to: &Operand<'_>, mask: &Operand<'_>, value: &Operand<
         // SAFETY: `value` has one element.
         let value = unsafe { element_ptr(value).cast::<T>().read() };
         let done = walk::<2, ()>(&to.layout.sizes, [&to.layout.strides, &mask.layout.strides], |[d, m], n, [dd, dm]| {
-            for j in 0..n as isize {
-                // SAFETY: positions inside both layouts, guarded.
-                unsafe {
-                    if msk.offset(m + j * dm).read() != 0 {
-                        dst.offset(d + j * dd).write(value);
-                    }
+            // SAFETY: positions inside both layouts, guarded. What is not filled is written back, so that the loop has no
+            // branch and becomes vector code where both are dense.
+            unsafe {
+                let put = |place: *mut T, byte: u8| place.write(if byte != 0 { value } else { place.read() });
+                let (dst, msk) = (dst.offset(d), msk.offset(m));
+                if dd == 1 && dm == 1 {
+                    (0..n).for_each(|j| put(dst.add(j), msk.add(j).read()));
+                } else {
+                    (0..n as isize).for_each(|j| put(dst.offset(j * dd), msk.offset(j * dm).read()));
+                }
+            }
+            Ok(())
+        });
+        debug_assert!(done.is_ok());
+    });
+}
+
+/// Writes the one element of `value` everywhere.
+pub(crate) fn fill(to: &Operand<'_>, value: &Operand<'_>) {
+    let _guards = Guards::take([value.storage], [to.storage]);
+    let dst = element_ptr(to);
+    with_width!(to.dtype, T => {
+        let dst = dst.cast::<T>();
+        // SAFETY: `value` has one element.
+        let value = unsafe { element_ptr(value).cast::<T>().read() };
+        let done = walk::<1, ()>(&to.layout.sizes, [&to.layout.strides], |[d], n, [dd]| {
+            // SAFETY: positions inside the layout, guarded.
+            unsafe {
+                let dst = dst.offset(d);
+                if dd == 1 {
+                    (0..n).for_each(|j| dst.add(j).write(value));
+                } else {
+                    (0..n as isize).for_each(|j| dst.offset(j * dd).write(value));
                 }
             }
             Ok(())

@@ -5,6 +5,7 @@
 
 use super::matmul::{MatMut, MatRef, gemm};
 use crate::dtype::DType;
+use std::ops::Range;
 
 /// Columns that are factored at a time; what is right of them is updated by one product.
 const PANEL: usize = 48;
@@ -18,26 +19,38 @@ pub(crate) struct Lu {
     pub odd: bool,
 }
 
-/// `c -= a @ b` with operands inside one row-major matrix of `n` columns, given by the position of their first element.
+/// `out -= a @ b`, where `out` has rows of `n` elements `step` apart, `a` is row-major `(m, k)`, and element `(i, j)` of `b`
+/// lies at `i * strides[0] + j * strides[1]`.
+///
+/// # Panics
+/// If a slice is too short.
 fn subtract_product(
-    matrix: &mut [f64],
-    n: usize,
-    (m, k, columns): (usize, usize, usize),
-    a: usize,
-    b: usize,
-    c: usize,
+    out: &mut [f64],
+    step: usize,
+    (m, k, n): (usize, usize, usize),
+    a: &[f64],
+    b: &[f64],
+    strides: [usize; 2],
 ) {
-    if m * k * columns == 0 {
+    if m * k * n == 0 {
         return;
     }
-    let negated: Vec<f64> = (0..m).flat_map(|i| matrix[a + i * n..a + i * n + k].iter().map(|x| -x)).collect();
-    let right: Vec<f64> = (0..k).flat_map(|i| matrix[b + i * n..b + i * n + columns].iter().copied()).collect();
-    assert!(c + (m - 1) * n + columns <= matrix.len(), "a block inside the matrix");
-    let at = |v: &[f64], columns: usize| MatRef { ptr: v.as_ptr().cast(), row_stride: columns as isize, col_stride: 1 };
-    let out = MatMut { ptr: matrix[c..].as_mut_ptr().cast(), row_stride: n as isize, col_stride: 1 };
-    // SAFETY: both operands are vectors of their own of the planned shapes, and the result's block lies inside the matrix.
-    let done = unsafe { gemm(DType::F64, m, k, columns, at(&negated, k), at(&right, columns), out, true, &|| false) };
+    assert!(
+        out.len() >= (m - 1) * step + n && a.len() == m * k && b.len() > (k - 1) * strides[0] + (n - 1) * strides[1]
+    );
+    // The product is added, so that it is a factor that is negated.
+    let a: Vec<f64> = a.iter().map(|x| -x).collect();
+    let x = MatRef { ptr: a.as_ptr().cast(), row_stride: k as isize, col_stride: 1 };
+    let y = MatRef { ptr: b.as_ptr().cast(), row_stride: strides[0] as isize, col_stride: strides[1] as isize };
+    let out = MatMut { ptr: out.as_mut_ptr().cast(), row_stride: step as isize, col_stride: 1 };
+    // SAFETY: the slices hold the operands and the result, which is borrowed alone.
+    let done = unsafe { gemm(DType::F64, m, k, n, x, y, out, true, &|| false) };
     debug_assert!(done, "nothing asked to stop");
+}
+
+/// Rows and columns of a row-major matrix of `n` columns, copied.
+fn block(matrix: &[f64], n: usize, rows: Range<usize>, columns: Range<usize>) -> Vec<f64> {
+    rows.flat_map(|i| matrix[i * n..][columns.clone()].iter().copied()).collect()
 }
 
 impl Lu {
@@ -77,14 +90,11 @@ impl Lu {
                     below[end..n].iter_mut().zip(row).for_each(|(x, u)| *x -= factor * u);
                 }
             }
-            subtract_product(
-                &mut matrix,
-                n,
-                (n - end, end - start, n - end),
-                end * n + start,
-                start * n + end,
-                end * n + end,
-            );
+            let shape = (n - end, end - start, n - end);
+            if shape.0 > 0 {
+                let (left, right) = (block(&matrix, n, end..n, start..end), block(&matrix, n, start..end, end..n));
+                subtract_product(&mut matrix[end * n + end..], n, shape, &left, &right, [shape.2, 1]);
+            }
         }
         Lu { matrix, n, rows, odd }
     }
@@ -138,21 +148,34 @@ pub(crate) fn substitute(t: &[f64], n: usize, b: &mut [f64], k: usize, upper: bo
     if k == 0 {
         return;
     }
-    for step in 0..n {
-        let i = if upper { n - 1 - step } else { step };
-        let (known, unknown) = b.split_at_mut(if upper { (i + 1) * k } else { i * k });
-        // The row that is solved for, and those solved already with their factors.
-        let (row, solved, factors) = if upper {
-            (&mut known[i * k..], &*unknown, &t[i * n + i + 1..(i + 1) * n])
+    let panels = n.div_ceil(PANEL);
+    for panel in 0..panels {
+        let start = PANEL * if upper { panels - 1 - panel } else { panel };
+        let end = (start + PANEL).min(n);
+        // What was solved before, taken off these rows by one product.
+        let (above, below) = b.split_at_mut(if upper { end * k } else { start * k });
+        let (rows, solved, columns) = if upper {
+            (&mut above[start * k..], &*below, end..n)
         } else {
-            (&mut unknown[..k], &*known, &t[i * n..i * n + i])
+            (&mut below[..(end - start) * k], &*above, 0..start)
         };
-        for (x, &factor) in solved.chunks_exact(k).zip(factors) {
-            row.iter_mut().zip(x).for_each(|(y, x)| *y -= factor * x);
-        }
-        if !unit {
-            let diagonal = t[i * n + i];
-            row.iter_mut().for_each(|y| *y /= diagonal);
+        let factors = block(t, n, start..end, columns.clone());
+        subtract_product(rows, k, (end - start, columns.len(), k), &factors, solved, [k, 1]);
+        for step in start..end {
+            let i = if upper { start + end - 1 - step } else { step };
+            let (known, unknown) = rows.split_at_mut((if upper { i + 1 } else { i } - start) * k);
+            let (row, solved, factors) = if upper {
+                (&mut known[(i - start) * k..], &*unknown, &t[i * n + i + 1..i * n + end])
+            } else {
+                (&mut unknown[..k], &*known, &t[i * n + start..i * n + i])
+            };
+            for (x, &factor) in solved.chunks_exact(k).zip(factors) {
+                row.iter_mut().zip(x).for_each(|(y, x)| *y -= factor * x);
+            }
+            if !unit {
+                let diagonal = t[i * n + i];
+                row.iter_mut().for_each(|y| *y /= diagonal);
+            }
         }
     }
 }
@@ -179,14 +202,8 @@ pub(crate) fn cholesky(mut a: Vec<f64>, n: usize) -> Result<Vec<f64>, usize> {
         // The rest less the products of these columns.
         let (m, width) = (n - end, end - start);
         if m > 0 {
-            let left: Vec<f64> = (end..n).flat_map(|i| a[i * n + start..i * n + end].iter().map(|x| -x)).collect();
-            let right: Vec<f64> = left.iter().map(|x| -x).collect();
-            let out = MatMut { ptr: a[end * n + end..].as_mut_ptr().cast(), row_stride: n as isize, col_stride: 1 };
-            let x = MatRef { ptr: left.as_ptr().cast(), row_stride: width as isize, col_stride: 1 };
-            let y = MatRef { ptr: right.as_ptr().cast(), row_stride: 1, col_stride: width as isize };
-            // SAFETY: both operands are vectors of their own, and the result's block ends where the matrix does.
-            let done = unsafe { gemm(DType::F64, m, width, m, x, y, out, true, &|| false) };
-            debug_assert!(done, "nothing asked to stop");
+            let left = block(&a, n, end..n, start..end);
+            subtract_product(&mut a[end * n + end..], n, (m, width, m), &left, &left, [1, width]);
         }
     }
     for i in 0..n {
@@ -260,5 +277,16 @@ mod tests {
         let mut b = vec![4.0, 8.0];
         substitute(&t, 2, &mut b, 1, false, true);
         assert_eq!(b, [4.0, -4.0]);
+        let n = 2 * PANEL + 3;
+        let mut t = matrix(n, 5);
+        (0..n).for_each(|i| t[i * n + i] += 8.0);
+        for upper in [false, true] {
+            let triangle: Vec<f64> =
+                (0..n * n).map(|e| if (e % n > e / n) == upper || e % n == e / n { t[e] } else { 0.0 }).collect();
+            let x = matrix(n, 6);
+            let mut b = product(&triangle, &x, n, n);
+            substitute(&t, n, &mut b, n, upper, false);
+            assert_close(&b, &x, 1e-10);
+        }
     }
 }

@@ -244,7 +244,7 @@ impl<T: Number> Tree<T> {
         self.stack.extend_from_slice(part);
         self.pushed += 1;
         let mut carries = self.pushed;
-        while carries % 2 == 0 {
+        while carries.is_multiple_of(2) {
             self.fold_top(how);
             carries /= 2;
         }
@@ -325,9 +325,9 @@ pub(super) fn run(
         }
         machine.set_input(k, register);
     }
-    for k in 0..outputs.len() {
+    for (k, out) in outputs.iter().enumerate() {
         let ty = compiled.outputs[k].1;
-        with_number!(ty, T => one::<T>(&mut machine, &walks, &space, k, &outputs[k], how));
+        with_number!(ty, T => one::<T>(&mut machine, &walks, &space, k, out, how));
     }
 }
 

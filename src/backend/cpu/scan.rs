@@ -116,9 +116,12 @@ pub(crate) fn recurrence(a: &Operand<'_>, b: &Operand<'_>, y: &Operand<'_>, dim:
         let (mut carry, mut before) = (0.0f64, 0.0f64);
         for i in 0..n {
             let k = if reverse { n - 1 - i } else { i };
+            #[allow(clippy::useless_conversion, reason = "the macro also stands for f32")]
             let here = f64::from(a[k]);
             let factor = if shifted { std::mem::replace(&mut before, here) } else { here };
-            carry = if i == 0 { f64::from(b[k]) } else { f64::from(b[k]) + factor * carry };
+            #[allow(clippy::useless_conversion, reason = "the macro also stands for f32")]
+            let add = f64::from(b[k]);
+            carry = if i == 0 { add } else { add + factor * carry };
             y[k] = carry as T;
         }
     }));

@@ -51,6 +51,7 @@ pub(crate) fn searchsorted(
                     let m = at(middle)?;
                     // Written so that NaN, on either side, moves on.
                     #[allow(clippy::neg_cmp_op_on_partial_ord, reason = "NaN compares false")]
+                    #[allow(clippy::nonminimal_bool, reason = "NaN: not larger is something else than smaller or equal")]
                     let before = if right { !(m > x) } else { !(m >= x) };
                     if before { low = middle + 1 } else { high = middle }
                 }

@@ -122,6 +122,7 @@ impl Packed for u128 {
 const DIGITS_FROM: usize = 1 << 10;
 
 /// Sorts packed elements. They come in order of position, so that sorting by key alone, stably, is enough.
+#[allow(clippy::ptr_arg, reason = "the two change places as whole vectors")]
 fn sort_packed<P: Packed>(items: &mut Vec<P>, room: &mut Vec<P>) {
     if items.len() < DIGITS_FROM {
         items.sort_unstable();
@@ -150,6 +151,28 @@ fn sort_packed<P: Packed>(items: &mut Vec<P>, room: &mut Vec<P>) {
     }
 }
 
+/// The `k` smallest items in order. Few are ever kept: most lose against a bound that only falls.
+fn smallest<P: Packed>(items: &[P], k: usize, kept: &mut Vec<P>) {
+    kept.clear();
+    if k == 0 {
+        return;
+    }
+    let room = (2 * k).max(64);
+    let mut bound = None;
+    for &item in items {
+        if bound.is_none_or(|b| item < b) {
+            kept.push(item);
+            if kept.len() >= room {
+                kept.select_nth_unstable(k - 1);
+                kept.truncate(k);
+                bound = Some(kept[k - 1]);
+            }
+        }
+    }
+    kept.sort_unstable();
+    kept.truncate(k);
+}
+
 /// What [`order`] picks of each line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pick {
@@ -171,17 +194,41 @@ pub(crate) fn order(
 ) {
     let _guards = Guards::take([from.storage], [values.storage, indices.storage]);
     with_element!(from.dtype, E => {
-        if <E as Ordered>::NARROW && from.layout.sizes[dim] <= u32::MAX as usize {
-            order_lines::<E, u64>(from, dim, descending, pick, values, indices)
-        } else {
-            order_lines::<E, u128>(from, dim, descending, pick, values, indices)
+        let base = if from.layout.sizes[dim] <= u32::MAX as usize { narrow_base::<E>(from) } else { None };
+        match base {
+            Some(base) => order_lines::<E, u64>(from, dim, base, descending, pick, values, indices),
+            None => order_lines::<E, u128>(from, dim, 0, descending, pick, values, indices),
         }
     });
 }
 
+/// What to take from all keys so that they fit 32 bits: nothing from narrow types, the smallest from integers that lie
+/// close together; `None` if they do not fit.
+fn narrow_base<E: Ordered>(of: &Operand<'_>) -> Option<u64> {
+    if E::NARROW {
+        return Some(0);
+    }
+    if E::NAN.is_some() {
+        return None;
+    }
+    let src = element_ptr(of).cast::<E>();
+    let (mut low, mut high) = (u64::MAX, 0);
+    let done = walk::<1, ()>(&of.layout.sizes, [&of.layout.strides], |[s], n, [ds]| {
+        for j in 0..n as isize {
+            // SAFETY: positions inside the layout, guarded by the caller.
+            let key = unsafe { src.offset(s + j * ds).read() }.key();
+            (low, high) = (low.min(key), high.max(key));
+        }
+        Ok(())
+    });
+    (done.is_ok() && high.wrapping_sub(low) <= u32::MAX as u64).then_some(low)
+}
+
+#[allow(clippy::too_many_arguments, reason = "what a sort is told")]
 fn order_lines<E: Ordered, P: Packed>(
     from: &Operand<'_>,
     dim: usize,
+    base: u64,
     descending: bool,
     pick: Pick,
     values: &Operand<'_>,
@@ -200,31 +247,25 @@ fn order_lines<E: Ordered, P: Packed>(
     let (src, val, idx) =
         (element_ptr(from).cast::<E>(), element_ptr(values).cast::<E>(), element_ptr(indices).cast::<i64>());
     // Descending is ascending by the complement of the key, within the key's bits.
-    let flip = if !descending {
-        0
-    } else if P::KEY_BYTES == 4 {
-        u32::MAX as u64
-    } else {
-        u64::MAX
-    };
+    let mask = if P::KEY_BYTES == 4 { u32::MAX as u64 } else { u64::MAX };
+    let flip = if descending { mask } else { 0 };
     let (mut items, mut room): (Vec<P>, Vec<P>) = (Vec::with_capacity(n), Vec::new());
     let done = walk::<3, ()>(&sizes, [&src_strides, &val_strides, &idx_strides], |at, lines, steps| {
         for line in 0..lines as isize {
             let [s, v, x] = [0, 1, 2].map(|k| at[k] + line * steps[k]);
             items.clear();
             // SAFETY: positions of this line, inside the layout, guarded.
-            items.extend(
-                (0..n).map(|j| P::pack(unsafe { src.offset(s + j as isize * src_step).read() }.key() ^ flip, j)),
-            );
+            let key = |j: usize| unsafe { src.offset(s + j as isize * src_step).read() }.key();
+            // A key that somebody else's write has moved out of range meanwhile is cut off.
+            items.extend((0..n).map(|j| P::pack((key(j).wrapping_sub(base) & mask) ^ flip, j)));
             let picked: &[P] = match pick {
+                Pick::First(k) if k == n => {
+                    sort_packed(&mut items, &mut room);
+                    &items
+                }
                 Pick::First(k) => {
-                    if k < n && k > 0 {
-                        items.select_nth_unstable(k - 1);
-                        items[..k].sort_unstable();
-                    } else if k == n {
-                        sort_packed(&mut items, &mut room);
-                    }
-                    &items[..k]
+                    smallest(&items, k, &mut room);
+                    &room
                 }
                 Pick::Nth(k) => {
                     items.select_nth_unstable(k);
@@ -256,60 +297,76 @@ pub(crate) struct Groups {
 }
 
 /// Groups the `n` rows of `width` elements that `of`, row-major, consists of: neighbours only, or wherever they stand, the
-/// groups in ascending order. NaN equals nothing.
-pub(crate) fn groups(of: &Operand<'_>, n: usize, width: usize, neighbours_only: bool) -> Groups {
+/// groups in ascending order. NaN equals nothing. `members` says whether [`Groups::group`] is wanted.
+pub(crate) fn groups(of: &Operand<'_>, n: usize, width: usize, neighbours_only: bool, members: bool) -> Groups {
     let _guards = Guards::take([of.storage], []);
     with_element!(of.dtype, E => {
         let src = element_ptr(of).cast::<E>();
         // SAFETY: `n * width` elements, guarded.
         let key = |i: usize| unsafe { src.add(i).read() }.key();
         let nan = <E as Ordered>::NAN;
+        let row = |i: usize| (0..width).map(move |k| key(i * width + k));
+        let equal = |a: usize, b: usize| row(a).zip(row(b)).all(|(x, y)| x == y && Some(x) != nan);
         match (neighbours_only, width) {
-            (true, _) => group_by(n, (0..n).collect(), &Rows { key, nan, width }),
-            (false, 1) if <E as Ordered>::NARROW && n <= u32::MAX as usize => group_by(n, sorted::<u64>(n, key), &Rows { key, nan, width }),
-            (false, 1) => group_by(n, sorted::<u128>(n, key), &Rows { key, nan, width }),
+            (false, 1) => match narrow_base::<E>(of) {
+                Some(base) if n <= u32::MAX as usize => {
+                    group_keys(sorted::<u64>(n, |i| key(i).wrapping_sub(base) & u32::MAX as u64), nan, members)
+                }
+                _ => group_keys(sorted::<u128>(n, key), nan, members),
+            },
             (false, _) => {
                 let mut order: Vec<usize> = (0..n).collect();
-                order.sort_by(|&a, &b| (0..width).map(|k| key(a * width + k)).cmp((0..width).map(|k| key(b * width + k))));
-                group_by(n, order, &Rows { key, nan, width })
+                order.sort_by(|&a, &b| row(a).cmp(row(b)));
+                group_by(n, order.into_iter(), equal, members)
             }
+            (true, _) => group_by(n, 0..n, equal, members),
         }
     })
 }
 
-fn sorted<P: Packed>(n: usize, key: impl Fn(usize) -> u64) -> Vec<usize> {
+fn sorted<P: Packed>(n: usize, key: impl Fn(usize) -> u64) -> Vec<P> {
     let mut items: Vec<P> = (0..n).map(|i| P::pack(key(i), i)).collect();
     sort_packed(&mut items, &mut Vec::new());
-    items.into_iter().map(P::position).collect()
+    items
 }
 
-/// Rows of keys.
-struct Rows<F> {
-    key: F,
-    nan: Option<u64>,
-    width: usize,
-}
-
-impl<F: Fn(usize) -> u64> Rows<F> {
-    fn equal(&self, a: usize, b: usize) -> bool {
-        (0..self.width).all(|k| {
-            let (x, y) = ((self.key)(a * self.width + k), (self.key)(b * self.width + k));
-            x == y && Some(x) != self.nan
-        })
+/// Groups of sorted packed elements.
+fn group_keys<P: Packed>(items: Vec<P>, nan: Option<u64>, members: bool) -> Groups {
+    let n = items.len();
+    // Positions among the sorted are what is compared, positions in the tensor what is reported.
+    let equal = |a: usize, b: usize| items[a].key() == items[b].key() && Some(items[a].key()) != nan;
+    let mut g = group_by(n, 0..n, equal, false);
+    if members {
+        g.group = vec![0; n];
+        let mut at = 0;
+        for (group, &count) in g.count.iter().enumerate() {
+            items[at..at + count as usize].iter().for_each(|item| g.group[item.position()] = group as i64);
+            at += count as usize;
+        }
     }
+    g.first.iter_mut().for_each(|f| *f = items[*f as usize].position() as i64);
+    g
 }
 
-fn group_by<F: Fn(usize) -> u64>(n: usize, order: Vec<usize>, rows: &Rows<F>) -> Groups {
-    let mut g = Groups { first: Vec::new(), group: vec![0; n], count: Vec::new() };
+/// Groups of what stands side by side in an order.
+fn group_by(
+    n: usize,
+    order: impl Iterator<Item = usize>,
+    equal: impl Fn(usize, usize) -> bool,
+    members: bool,
+) -> Groups {
+    let mut g = Groups { first: Vec::new(), group: vec![0; if members { n } else { 0 }], count: Vec::new() };
     let mut previous = None;
     for i in order {
-        if previous.is_none_or(|p| !rows.equal(p, i)) {
+        if previous.is_none_or(|p| !equal(p, i)) {
             g.first.push(i as i64);
             g.count.push(0);
         }
         previous = Some(i);
         let group = g.first.len() - 1;
-        g.group[i] = group as i64;
+        if members {
+            g.group[i] = group as i64;
+        }
         g.count[group] += 1;
     }
     g
