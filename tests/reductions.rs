@@ -25,7 +25,10 @@ fn slope(values: &[f64], f: impl Fn(&Tensor) -> Result<Tensor>) -> Vec<f64> {
 #[track_caller]
 fn same(got: Vec<f64>, want: &[f64]) {
     let close = |a: f64, b: f64| a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-12 * b.abs();
-    assert!(got.len() == want.len() && got.iter().zip(want).all(|(&a, &b)| close(a, b)), "{got:?}, PyTorch says {want:?}");
+    assert!(
+        got.len() == want.len() && got.iter().zip(want).all(|(&a, &b)| close(a, b)),
+        "{got:?}, PyTorch says {want:?}"
+    );
 }
 
 #[test]
@@ -146,15 +149,27 @@ fn errors_say_what_pytorch_says() {
     let ints = Tensor::from_slice(&[1i64, 2], &[2]).unwrap();
     let empty = Tensor::from_slice::<f64>(&[], &[0, 3]).unwrap();
     let words = [
-        (ints.mean_all().map(drop), "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: Long"),
+        (
+            ints.mean_all().map(drop),
+            "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: Long",
+        ),
         (x.sum(5, false).map(drop), "Dimension out of range (expected to be in range of [-2, 1], but got 5)"),
         (x.sum([0, -2], false).map(drop), "dim 0 appears multiple times in the list of dims"),
-        (empty.max_all().map(drop), "max(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument."),
+        (
+            empty.max_all().map(drop),
+            "max(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.",
+        ),
         (empty.argmax(Some(0), false).map(drop), "argmax(): Expected reduction dim 0 to have non-zero size."),
         (ints.var(()).map(drop), "std and var only support floating point and complex dtypes"),
         (ints.softmax(0, None).map(drop), "\"softmax_lastdim_kernel_impl\" not implemented for 'Long'"),
-        (x.layer_norm(3, None, None, 1e-5).map(drop), "Given normalized_shape=[3], expected input with shape [*, 3], but got input of size[1, 2]"),
-        (x.nll_loss(Tensor::from_slice(&[7i64], &[1]).unwrap(), None, -100, "mean".to_string()).map(drop), "Target 7 is out of bounds."),
+        (
+            x.layer_norm(3, None, None, 1e-5).map(drop),
+            "Given normalized_shape=[3], expected input with shape [*, 3], but got input of size[1, 2]",
+        ),
+        (
+            x.nll_loss(Tensor::from_slice(&[7i64], &[1]).unwrap(), None, -100, "mean".to_string()).map(drop),
+            "Target 7 is out of bounds.",
+        ),
         (x.mse_loss(&x, "bad".to_string(), None).map(drop), "bad is not a valid value for reduction"),
     ];
     for (result, want) in words {

@@ -42,7 +42,12 @@ fn along(
 ) -> Result<Outputs> {
     let t = a.tensor(0)?;
     let along = dim(op, a, 1, t.rank())?;
-    check_not_empty(if op == "nanmedian" { "median" } else { op }, &t.sizes(), if t.rank() > 0 { std::slice::from_ref(&along) } else { &[] }, true)?;
+    check_not_empty(
+        if op == "nanmedian" { "median" } else { op },
+        &t.sizes(),
+        if t.rank() > 0 { std::slice::from_ref(&along) } else { &[] },
+        true,
+    )?;
     let (values, places) = select(op, &*row_major(op, t)?, along, kernel)?;
     Ok(smallvec![finish(values, &[along], a.bool(2)), finish(places, &[along], a.bool(2))])
 }

@@ -2,7 +2,7 @@
 
 use super::op::Op;
 use super::{
-    activation, arg, classes, combine, comparison, contract, copy, create, difference, einsum, elementwise, embedding,
+    activation, arg, batch_norm, classes, combine, comparison, contract, copy, create, difference, einsum, elementwise, embedding,
     index, index_view, linalg, loss, matmul, moments, movement, norm, quantile, random, rearrange, reduce, scan,
     scatter, scatter_reduce, search, selection, slicing, softmax, sort, special, strided, transcendental, vector_norm,
 };
@@ -26,6 +26,7 @@ pub static FAMILIES: &[&[&Op]] = &[
     loss::ROWS,
     classes::ROWS,
     norm::ROWS,
+    batch_norm::ROWS,
     movement::ROWS,
     slicing::ROWS,
     combine::ROWS,

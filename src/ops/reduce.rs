@@ -198,7 +198,14 @@ pub(super) fn multiply(t: &Tensor, by: f64) -> Result<Tensor> {
 }
 
 /// `amax` and its kin.
-fn extreme(op: &'static str, a: &Args, dims: &[usize], named: Option<&[i64]>, keepdim: bool, how: Reduce) -> Result<Tensor> {
+fn extreme(
+    op: &'static str,
+    a: &Args,
+    dims: &[usize],
+    named: Option<&[i64]>,
+    keepdim: bool,
+    how: Reduce,
+) -> Result<Tensor> {
     let t = a.tensor(0)?;
     check_not_empty_as(op, &t.sizes(), named)?;
     reduce(op, t, dims, keepdim, t.dtype(), how)
