@@ -9,6 +9,7 @@ pub mod aliases;
 pub mod apply;
 pub mod arg;
 pub mod args;
+pub mod batch_norm;
 pub mod catalogue;
 pub mod classes;
 pub mod combine;
