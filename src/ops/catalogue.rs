@@ -2,16 +2,10 @@
 
 use super::op::Op;
 use super::{
-<<<<<<< HEAD
-    activation, arg, classes, combine, comparison, contract, copy, create, difference, einsum, elementwise, embedding,
-    index, index_view, linalg, loss, matmul, moments, movement, norm, quantile, random, random_fill, rearrange, reduce,
-    scan, scatter, scatter_reduce, search, selection, slicing, softmax, sort, special, strided, transcendental,
-    vector_norm,
-=======
-    activation, arg, batch_norm, classes, combine, comparison, contract, copy, create, difference, einsum, elementwise, embedding,
-    index, index_view, linalg, loss, matmul, moments, movement, norm, quantile, random, rearrange, reduce, scan,
-    scatter, scatter_reduce, search, selection, slicing, softmax, sort, special, strided, transcendental, vector_norm,
->>>>>>> h-rows-reduce
+    activation, arg, batch_norm, classes, combine, comparison, contract, copy, create, difference, einsum, elementwise,
+    embedding, index, index_view, linalg, loss, matmul, moments, movement, norm, quantile, random, random_fill,
+    rearrange, reduce, scan, scatter, scatter_reduce, search, selection, slicing, softmax, sort, special, strided,
+    transcendental, vector_norm,
 };
 
 /// The rows of each family.
