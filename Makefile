@@ -10,7 +10,7 @@ PYTHON_FILES := python tests/python examples benches/compare
 TYPED := python/rustgrad examples
 PYTEST = mkdir -p target/pytest && cd target/pytest && $(PY) -P -m pytest -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR)
 # The extension as one file, in bytes: what a download may cost.
-WHEEL_LIMIT := 15000000
+WHEEL_LIMIT := 6000000
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -21,6 +21,7 @@ def main() -> None:
         loss.backward()
         with torch.no_grad():
             for parameter in (slope, offset):
+                assert parameter.grad is not None
                 parameter -= 0.1 * parameter.grad
                 parameter.grad = None
         if step % 50 == 0:

@@ -46,7 +46,7 @@ def load(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Ten
 
 def accuracy(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
     with torch.no_grad():
-        return (model(x).argmax(dim=1) == y).float().mean().item()
+        return float((model(x).argmax(dim=1) == y).float().mean().item())
 
 
 def train(

@@ -36,6 +36,7 @@ pub mod norm;
 pub mod op;
 pub mod quantile;
 pub mod random;
+pub mod random_fill;
 pub mod rearrange;
 pub mod reduce;
 pub mod samples;

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rustgrad import _core
 from rustgrad import autograd as autograd
 from rustgrad import random as random
-from rustgrad._core import *  # noqa: F403
+from rustgrad._core import *
 from rustgrad._size import Size as Size
 from rustgrad.autograd.grad_mode import enable_grad as enable_grad
 from rustgrad.autograd.grad_mode import inference_mode as inference_mode
@@ -50,7 +50,22 @@ nan = _math.nan
 pi = _math.pi
 newaxis = None
 
-_SUBMODULES = frozenset({"cuda", "func", "graph", "linalg", "nn", "optim", "safetensors", "serialization", "special", "testing", "utils", "version"})
+_SUBMODULES = frozenset(
+    {
+        "cuda",
+        "func",
+        "graph",
+        "linalg",
+        "nn",
+        "optim",
+        "safetensors",
+        "serialization",
+        "special",
+        "testing",
+        "utils",
+        "version",
+    }
+)
 _ELSEWHERE = {"load": "rustgrad.serialization", "save": "rustgrad.serialization"}
 
 

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-class finfo:  # noqa: N801  # PyTorch's name
+class finfo:  # PyTorch's name
     """Limits of a floating point dtype.
 
     Args:
@@ -55,7 +55,7 @@ class finfo:  # noqa: N801  # PyTorch's name
         return f"finfo({shown}, dtype={self.dtype})"
 
 
-class iinfo:  # noqa: N801  # PyTorch's name
+class iinfo:  # PyTorch's name
     """Limits of an integer dtype.
 
     Raises:
@@ -79,11 +79,11 @@ class iinfo:  # noqa: N801  # PyTorch's name
         return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
 
 
-class memory_format(str):  # noqa: N801  # PyTorch's name
+class memory_format(str):  # PyTorch's name
     """How dimensions lie in memory. Tensors here are strided; `channels_last` is accepted and means nothing."""
 
     def __repr__(self) -> str:
-        return f"torch.{str(self)}"
+        return f"torch.{self!s}"
 
 
 contiguous_format = memory_format("contiguous_format")

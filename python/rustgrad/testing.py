@@ -264,7 +264,7 @@ def make_tensor(
     floating = dtype.is_floating_point
     if requires_grad and not floating:
         raise ValueError("`requires_grad=True` is only supported for floating point dtypes")
-    natural = (-9, 9) if floating else (0, 2) if dtype == _core.bool else (0 if dtype == _core.uint8 else -9, 10)
+    natural = (-9, 9) if floating else (0, 2) if str(dtype) == "torch.bool" else (0 if dtype == _core.uint8 else -9, 10)
     least = natural[0] if low is None else low
     bound = natural[1] if high is None else high
     if not least < bound:
@@ -279,5 +279,5 @@ def make_tensor(
     if noncontiguous and sizes:
         values = values[..., ::2]
     if exclude_zero:
-        values.masked_fill_(values == 0, _core.finfo(dtype).tiny if floating else 1)
+        values.masked_fill_(values == 0, _core._float_limits(dtype)[3] if floating else 1)
     return values.detach().requires_grad_(requires_grad)

@@ -12,6 +12,7 @@ use crate::backend::cpu::rank::Rank;
 use crate::backend::cpu::{arg, rank, scan};
 use crate::dtype::{DType, DType::Bool};
 use crate::error::{Result, bail};
+use crate::scalar::Scalar;
 use crate::shape::{Dims, Layout};
 use crate::storage::Guards;
 use crate::tensor::{Body, Tensor};
@@ -41,7 +42,12 @@ fn along(
 ) -> Result<Outputs> {
     let t = a.tensor(0)?;
     let along = dim(op, a, 1, t.rank())?;
-    check_not_empty(op, &t.sizes(), if t.rank() > 0 { std::slice::from_ref(&along) } else { &[] }, true)?;
+    check_not_empty(
+        if op == "nanmedian" { "median" } else { op },
+        &t.sizes(),
+        if t.rank() > 0 { std::slice::from_ref(&along) } else { &[] },
+        true,
+    )?;
     let (values, places) = select(op, &*row_major(op, t)?, along, kernel)?;
     Ok(smallvec![finish(values, &[along], a.bool(2)), finish(places, &[along], a.bool(2))])
 }
@@ -49,7 +55,13 @@ fn along(
 /// A row `(input) -> value` over all elements, with the place as a second, hidden result of the kernel.
 fn over_all(op: &'static str, t: &Tensor, rank: Rank) -> Result<Tensor> {
     if t.numel() == 0 {
-        return super::full(&[], f64::NAN.into(), t.dtype());
+        // What NaN becomes in an integer, there as here.
+        let none = match t.dtype() {
+            DType::I32 => Scalar::Int(i64::from(i32::MIN)),
+            d if d.is_float() => Scalar::Float(f64::NAN),
+            _ => Scalar::Int(i64::MIN),
+        };
+        return super::full(&[], none, t.dtype());
     }
     let (values, _) = select(op, &flat(op, t)?, 0, |x, v, p, d| rank::select(x, v, p, d, rank))?;
     Ok(finish(values, &[0], false))
@@ -122,9 +134,9 @@ fn over_all_backward(c: &Context<'_>) -> Result<Grads> {
     Ok(smallvec![super::reduce::share(c, c.grad(0), 0, &all, false, true)?])
 }
 
-fn median_dtype(op: &'static str, a: &Args) -> Result<()> {
+fn median_dtype(op: &'static str, kernel: &str, a: &Args) -> Result<()> {
     if a.tensor(0)?.dtype() == Bool {
-        bail!(not_implemented op, "\"{op}_cpu\" not implemented for 'Bool'");
+        bail!(not_implemented op, "\"{kernel}\" not implemented for 'Bool'");
     }
     Ok(())
 }
@@ -201,7 +213,7 @@ op! {
     MEDIAN_ALL median_all as "median"(self) -> Tensor = "MedianBackward0", METHOD | FUNCTION,
         S(Structured {
             forward: |a| {
-                median_dtype("median", a)?;
+                median_dtype("median", "median_cpu", a)?;
                 Ok(smallvec![over_all("median", a.tensor(0)?, Rank::Median)?])
             },
             backward: Some(over_all_backward),
@@ -214,7 +226,7 @@ op! {
     MEDIAN median(self, dim: Int, keepdim: Bool = false) -> Fields["values", "indices"] = "MedianBackward1", METHOD | FUNCTION,
         S(Structured {
             forward: |a| {
-                median_dtype("median", a)?;
+                median_dtype("median", "median_out", a)?;
                 along("median", a, |x, v, p, d| rank::select(x, v, p, d, Rank::Median))
             },
             backward: Some(along_backward),
@@ -228,7 +240,7 @@ op! {
     NANMEDIAN_ALL nanmedian_all as "nanmedian"(self) -> Tensor = "NanmedianBackward0", METHOD | FUNCTION,
         S(Structured {
             forward: |a| {
-                median_dtype("nanmedian", a)?;
+                median_dtype("nanmedian", "median_cpu", a)?;
                 Ok(smallvec![over_all("nanmedian", a.tensor(0)?, Rank::NanMedian)?])
             },
             backward: Some(over_all_backward),
@@ -241,7 +253,7 @@ op! {
     NANMEDIAN nanmedian(self, dim: Int, keepdim: Bool = false) -> Fields["values", "indices"] = "NanmedianBackward1", METHOD | FUNCTION,
         S(Structured {
             forward: |a| {
-                median_dtype("nanmedian", a)?;
+                median_dtype("nanmedian", "median_out", a)?;
                 along("nanmedian", a, |x, v, p, d| rank::select(x, v, p, d, Rank::NanMedian))
             },
             backward: Some(along_backward),

@@ -82,13 +82,25 @@ fn steps(op: &'static str, y: &Tensor, x: &Tensor, along: usize) -> Result<Tenso
     right.sub(&left)
 }
 
+/// The dimension of the samples, which may be no truth values.
+fn checked(op: &'static str, a: &Args, dim_at: usize, x: Option<usize>) -> Result<usize> {
+    let y = a.tensor(0)?;
+    let along = dim(op, a, dim_at, y.rank())?;
+    if y.rank() == 0 {
+        bail!(index op, "Dimension specified as {} but tensor has no dimensions", a.int(dim_at)?);
+    }
+    let points = x.and_then(|i| a.opt_tensor(i));
+    if y.dtype() == DType::Bool || points.is_some_and(|x| x.dtype() == DType::Bool) {
+        let what = if points.is_some() { "`x` or `y`" } else { "`y`" };
+        bail!(runtime op, "{op}: received a bool input for {what}, but bool is not supported");
+    }
+    Ok(along)
+}
+
 /// Twice the areas under the samples `y`, at distances `step`.
 fn areas(op: &'static str, a: &Args, dim_at: usize, x: Option<usize>) -> Result<(Tensor, usize)> {
     let y = a.tensor(0)?;
-    if y.rank() == 0 {
-        bail!(runtime op, "{op}: the samples must have at least one dimension");
-    }
-    let along = dim(op, a, dim_at, y.rank())?;
+    let along = checked(op, a, dim_at, x)?;
     let (left, right) = neighbours(y, along)?;
     let both = left.add(&right)?;
     Ok(match x {
@@ -98,6 +110,17 @@ fn areas(op: &'static str, a: &Args, dim_at: usize, x: Option<usize>) -> Result<
 }
 
 fn trapezoid(a: &Args, dim_at: usize, x: Option<usize>) -> Result<Outputs> {
+    if x.is_none() {
+        // All samples, less half of the first and the last.
+        let y = a.tensor(0)?;
+        let along = checked("trapezoid", a, dim_at, None)?;
+        let sum = y.sum(along, false)?;
+        if y.sizes()[along] == 0 {
+            return Ok(smallvec![super::zeros(&sum.sizes(), y.dtype())?]);
+        }
+        let ends = y.select(along as i64, 0i64)?.add(&y.select(along as i64, -1i64)?)?;
+        return Ok(smallvec![sum.sub(&multiply(&ends, 0.5)?)?.mul(a.number(1)?)?]);
+    }
     let (twice, along) = areas("trapezoid", a, dim_at, x)?;
     let offset = twice.rank() - a.tensor(0)?.rank();
     Ok(smallvec![multiply(&twice.sum(along + offset, false)?, 0.5)?])

@@ -66,7 +66,8 @@ fn moments(op: &'static str, a: &Args, want: Want) -> Result<(Tensor, Tensor)> {
     let t = a.tensor(0)?;
     let dtype = t.dtype();
     if !dtype.is_float() {
-        bail!(runtime op, "std and var only support floating point and complex dtypes");
+        let who = if op.ends_with("_mean") { op } else { "std and var" };
+        bail!(runtime op, "{who} only support floating point and complex dtypes");
     }
     let sizes = t.sizes();
     let dims = dims(op, a, 1, sizes.len())?;

@@ -15,11 +15,11 @@ use smallvec::smallvec;
 /// A quantile of arguments `(input, q, dim, keepdim, interpolation)`, `q` a tensor.
 fn quantile(op: &'static str, a: &Args, q: &Tensor, nan: bool) -> Result<Outputs> {
     let x = a.tensor(0)?;
-    if !matches!(x.dtype(), DType::F32 | DType::F64) {
-        bail!(runtime op, "quantile() input tensor must be either float or double dtype");
-    }
     if x.numel() == 0 {
         bail!(runtime op, "quantile() input tensor must be non-empty");
+    }
+    if !matches!(x.dtype(), DType::F32 | DType::F64) {
+        bail!(runtime op, "quantile() input tensor must be either float or double dtype");
     }
     if q.rank() > 1 {
         bail!(runtime op, "quantile() q must be a scalar or 1D tensor");

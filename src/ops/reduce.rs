@@ -141,13 +141,20 @@ pub(super) fn dims(op: &'static str, a: &(impl Read + ?Sized), i: usize, rank: u
 
 /// Refuses to reduce nothing where the reduction has no identity.
 pub(super) fn check_not_empty(op: &'static str, sizes: &[usize], dims: &[usize], named: bool) -> Result<()> {
+    let dims: SmallVec<[i64; 6]> = dims.iter().map(|&d| d as i64).collect();
+    check_not_empty_as(op, sizes, named.then_some(&dims))
+}
+
+/// The same for dimensions as the caller named them, whose numbers the message repeats.
+fn check_not_empty_as(op: &'static str, sizes: &[usize], dims: Option<&[i64]>) -> Result<()> {
     if numel(sizes) > 0 {
         return Ok(());
     }
-    if !named {
+    let Some(dims) = dims else {
         bail!(runtime op, "{op}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.");
-    }
-    if let Some(d) = dims.iter().find(|&&d| sizes[d] == 0) {
+    };
+    let wrap = |d: i64| if d < 0 { d + sizes.len() as i64 } else { d } as usize;
+    if let Some(d) = dims.iter().find(|&&d| sizes.get(wrap(d)) == Some(&0)) {
         bail!(index op, "{op}(): Expected reduction dim {d} to have non-zero size.");
     }
     Ok(())
@@ -191,9 +198,16 @@ pub(super) fn multiply(t: &Tensor, by: f64) -> Result<Tensor> {
 }
 
 /// `amax` and its kin.
-fn extreme(op: &'static str, a: &Args, dims: &[usize], named: bool, keepdim: bool, how: Reduce) -> Result<Tensor> {
+fn extreme(
+    op: &'static str,
+    a: &Args,
+    dims: &[usize],
+    named: Option<&[i64]>,
+    keepdim: bool,
+    how: Reduce,
+) -> Result<Tensor> {
     let t = a.tensor(0)?;
-    check_not_empty(op, &t.sizes(), dims, named)?;
+    check_not_empty_as(op, &t.sizes(), named)?;
     reduce(op, t, dims, keepdim, t.dtype(), how)
 }
 
@@ -448,7 +462,7 @@ op! {
         S(Structured {
             forward: |a| {
                 let dims = dims("amax", a, 1, a.tensor(0)?.rank())?;
-                Ok(smallvec![extreme("amax", a, &dims, a.opt_ints(1).is_some_and(|d| !d.is_empty()), a.bool(2), Reduce::Max)?])
+                Ok(smallvec![extreme("amax", a, &dims, a.opt_ints(1).filter(|d| !d.is_empty()), a.bool(2), Reduce::Max)?])
             },
             backward: Some(|c| {
                 let dims = dims("amax", c, 1, c.sizes(0).len())?;
@@ -468,7 +482,7 @@ op! {
         S(Structured {
             forward: |a| {
                 let dims = dims("amin", a, 1, a.tensor(0)?.rank())?;
-                Ok(smallvec![extreme("amin", a, &dims, a.opt_ints(1).is_some_and(|d| !d.is_empty()), a.bool(2), Reduce::Min)?])
+                Ok(smallvec![extreme("amin", a, &dims, a.opt_ints(1).filter(|d| !d.is_empty()), a.bool(2), Reduce::Min)?])
             },
             backward: Some(|c| {
                 let dims = dims("amin", c, 1, c.sizes(0).len())?;
@@ -513,7 +527,7 @@ op! {
     /// `RuntimeError` for a tensor without elements.
     MAX_ALL max_all as "max"(self) -> Tensor = "MaxBackward1", METHOD | FUNCTION,
         S(Structured {
-            forward: |a| Ok(smallvec![extreme("max", a, &all(a.tensor(0)?.rank()), false, false, Reduce::Max)?]),
+            forward: |a| Ok(smallvec![extreme("max", a, &all(a.tensor(0)?.rank()), None, false, Reduce::Max)?]),
             backward: Some(|c| Ok(smallvec![share(c, c.grad(0), 0, &all(c.sizes(0).len()), false, true)?])),
             saves: &[Save::Input(0), Save::Output(0)],
         });
@@ -523,7 +537,7 @@ op! {
     /// `RuntimeError` for a tensor without elements.
     MIN_ALL min_all as "min"(self) -> Tensor = "MinBackward1", METHOD | FUNCTION,
         S(Structured {
-            forward: |a| Ok(smallvec![extreme("min", a, &all(a.tensor(0)?.rank()), false, false, Reduce::Min)?]),
+            forward: |a| Ok(smallvec![extreme("min", a, &all(a.tensor(0)?.rank()), None, false, Reduce::Min)?]),
             backward: Some(|c| Ok(smallvec![share(c, c.grad(0), 0, &all(c.sizes(0).len()), false, true)?])),
             saves: &[Save::Input(0), Save::Output(0)],
         });

@@ -16,8 +16,9 @@ use smallvec::smallvec;
 fn forward(op: &'static str, a: &Args, log: bool) -> Result<Outputs> {
     let t = a.tensor(0)?;
     let along = dim(op, a, 1, t.rank())?;
-    if !t.dtype().is_float() {
-        bail!(not_implemented op, "\"{op}_kernel_impl\" not implemented for '{}'", t.dtype().legacy());
+    if !t.dtype().is_float() && t.numel() > 0 {
+        let last = if along + 1 >= t.rank() { "_lastdim" } else { "" };
+        bail!(not_implemented op, "\"{op}{last}_kernel_impl\" not implemented for '{}'", t.dtype().legacy());
     }
     let x = row_major(op, t)?;
     let y = fresh(op, x.layout.sizes.clone(), x.dtype)?;

@@ -25,7 +25,7 @@ fn shown(p: f64) -> String {
 }
 
 /// The norm of order `p`, aligned.
-fn norm(t: &Tensor, p: f64, dims: &[usize], named: bool, dtype: Option<DType>) -> Result<Body> {
+fn norm(t: &Tensor, p: f64, dims: &[usize], named: Option<&[i64]>, dtype: Option<DType>) -> Result<Body> {
     static NONZERO: PerType = PerType::new();
     static ABS: PerType = PerType::new();
     static SQUARES: PerType = PerType::new();
@@ -33,6 +33,7 @@ fn norm(t: &Tensor, p: f64, dims: &[usize], named: bool, dtype: Option<DType>) -
     static POWERS: PerType = PerType::new();
     static ROOT: PerType = PerType::new();
     static SQRT: PerType = PerType::new();
+    static WIDE_SQRT: PerType = PerType::new();
     let op = VECTOR;
     if !t.dtype().is_float() {
         bail!(runtime op, "linalg.vector_norm: Expected a floating point or complex tensor as input. Got {}", t.dtype().legacy());
@@ -50,10 +51,11 @@ fn norm(t: &Tensor, p: f64, dims: &[usize], named: bool, dtype: Option<DType>) -
     let x = t.body();
     let sizes = &x.layout.sizes;
     if p < 0.0 || p == f64::INFINITY {
-        if !named && t.numel() == 0 {
+        if named.is_none() && t.numel() == 0 {
             bail!(runtime op, "linalg.vector_norm cannot compute the {} norm on an empty tensor because the operation does not have an identity", shown(p));
         }
-        if let Some(d) = dims.iter().find(|&&d| sizes[d] == 0) {
+        let wrap = |d: i64| if d < 0 { d + sizes.len() as i64 } else { d } as usize;
+        if let Some(d) = named.unwrap_or(&[]).iter().find(|&&d| sizes.get(wrap(d)) == Some(&0)) {
             bail!(runtime op, "linalg.vector_norm cannot compute the {} norm on the dimension {d}because this dimension is empty and the operation does not have an identity", shown(p));
         }
     }
@@ -80,16 +82,13 @@ fn norm(t: &Tensor, p: f64, dims: &[usize], named: bool, dtype: Option<DType>) -
     if p == 2.0 {
         let squares = SQUARES.get(ty, &[ty], &[], |x, _| x[0].square());
         let sum = plain(squares, &[], ty.dtype(), Reduce::Sum)?;
-        if ty == Compute::F64 {
-            return finish(SQRT.get(ty, &[ty], &[], |x, _| x[0].sqrt()), &sum, &[]);
-        }
-        if in_range(&sum)? {
+        if ty == Compute::F64 || in_range(&sum)? {
             return finish(SQRT.get(ty, &[ty], &[], |x, _| x[0].sqrt()), &sum, &[]);
         }
         // Some sum of squares left the range of float32, or nearly so: once more with room.
         let squares = WIDE_SQUARES.get(ty, &[ty], &[], |x, _| x[0].cast(Compute::F64).square());
         let sum = plain(squares, &[], DType::F64, Reduce::Sum)?;
-        return finish(SQRT.get(Compute::F64, &[Compute::F64], &[], |x, _| x[0].sqrt().cast(Compute::F32)), &sum, &[]);
+        return finish(WIDE_SQRT.get(ty, &[Compute::F64], &[], |x, _| x[0].sqrt().cast(Compute::F32)), &sum, &[]);
     }
     let powers = POWERS.get(ty, &[ty], &[ty], |x, s| x[0].abs().pow(s[0]));
     let sum = plain(powers, &[Scalar::Float(p)], ty.dtype(), Reduce::Sum)?;
@@ -229,7 +228,7 @@ op! {
             forward: |a| {
                 let t = a.tensor(0)?;
                 let dims = dims(VECTOR, a, 2, t.rank())?;
-                let named = a.opt_ints(2).is_some_and(|d| !d.is_empty());
+                let named = a.opt_ints(2).filter(|d| !d.is_empty());
                 Ok(smallvec![finish(norm(t, a.number(1)?.to_f64(), &dims, named, a.opt_dtype(4))?, &dims, a.bool(3))])
             },
             backward: Some(|c| backward(c, c.number(1)?.to_f64())),
@@ -301,7 +300,7 @@ op! {
                     bail!(runtime "dist", "norm(): input dtype should be either floating point or complex. Got {} instead.", difference.dtype().legacy());
                 }
                 let all: Dims = (0..difference.rank()).collect();
-                Ok(smallvec![finish(norm(&difference, a.number(2)?.to_f64(), &all, false, None)?, &all, false)])
+                Ok(smallvec![finish(norm(&difference, a.number(2)?.to_f64(), &all, None, None)?, &all, false)])
             },
             backward: Some(|c| {
                 let Some(g) = c.grad(0) else { return Ok(smallvec![None, None]) };

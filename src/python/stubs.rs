@@ -18,7 +18,7 @@ pub(super) fn files() -> Vec<(&'static str, String)> {
     let core = TEMPLATE.replace(METHODS, &methods()).replace(FUNCTIONS, &functions(FUNCTION | INPLACE_FUNCTION));
     let sub = |surface| {
         format!(
-            "{HEADER}from collections.abc import Sequence\n\nfrom rustgrad._core import Generator, Tensor, _bool, _device, _dtype, _float, _int, _Number, _str\n\n{}",
+            "{HEADER}from collections.abc import Sequence\nfrom typing import Any, overload\n\nfrom rustgrad._core import Generator, Tensor, _bool, _device, _dtype, _float, _int, _Number, _str\n\n{}",
             functions(surface)
         )
     };
@@ -125,14 +125,20 @@ fn signature(name: &str, op: &Op, method: bool, form: Form, spread: bool) -> Str
     format!("def {name}({}) -> {returns}: ...", parts.join(", "))
 }
 
+/// A parameter's name; `from` is a word that Python keeps to itself.
+fn shown(name: &str) -> String {
+    if name == "from" { "from_".into() } else { name.into() }
+}
+
 fn parameter(p: &Param) -> String {
     let ty = type_of(p.kind);
+    let name = shown(p.name);
     match p.default {
-        None => format!("{}: {ty}", p.name),
+        None => format!("{name}: {ty}"),
         Some(d) if matches!(p.kind, Kind::Ints | Kind::OptInts) || python_default(d).is_empty() => {
-            format!("{}: {ty} = ...", p.name)
+            format!("{name}: {ty} = ...")
         }
-        Some(d) => format!("{}: {ty} = {}", p.name, python_default(d)),
+        Some(d) => format!("{name}: {ty} = {}", python_default(d)),
     }
 }
 

@@ -1,6 +1,7 @@
 """`autograd.backward` and `autograd.grad`: what they take and what they give. Values are derived by hand."""
 
 import pytest
+
 import rustgrad as torch
 
 

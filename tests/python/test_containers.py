@@ -3,6 +3,7 @@
 from collections import OrderedDict
 
 import pytest
+
 import rustgrad as torch
 from rustgrad import nn
 

@@ -4,6 +4,7 @@ import collections
 
 import numpy as np
 import pytest
+
 import rustgrad as torch
 from rustgrad.utils.data import (
     BatchSampler,
@@ -82,7 +83,7 @@ def test_samplers_of_the_users_own(ten):
     assert [b[0].tolist() for b in DataLoader(ten, 2, sampler=[9, 0, 4])] == [[9.0, 0.0], [4.0]]
     loader = DataLoader(ten, batch_sampler=[[1, 2], [3]])
     assert [b[0].tolist() for b in loader] == [[1.0, 2.0], [3.0]] and len(loader) == 2
-    assert [b for b in DataLoader(ten, 5, collate_fn=len)] == [5, 5]
+    assert list(DataLoader(ten, 5, collate_fn=len)) == [5, 5]
 
 
 def test_options_that_exclude_each_other(ten):

@@ -4,6 +4,7 @@ import asyncio
 import threading
 
 import pytest
+
 import rustgrad as torch
 
 

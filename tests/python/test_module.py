@@ -4,6 +4,7 @@ import copy
 import pickle
 
 import pytest
+
 import rustgrad as torch
 from rustgrad import nn
 

@@ -1,6 +1,7 @@
 """`nn.utils`: clipping and flattening. Values are derived by hand unless a comment says otherwise."""
 
 import pytest
+
 import rustgrad as torch
 from rustgrad import nn
 from rustgrad.nn import utils

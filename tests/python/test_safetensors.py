@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 import rustgrad as torch
 from rustgrad import safetensors
 

@@ -10,6 +10,7 @@ import zipfile
 from collections import OrderedDict
 
 import pytest
+
 import rustgrad as torch
 from rustgrad import nn, optim, serialization
 from rustgrad._rebuild import rebuild_tensor, reduce_tensor

@@ -1,6 +1,7 @@
 """`rustgrad.utils.tensorboard`: what the writer leaves in the file, read back by TensorBoard's own reader."""
 
 import pytest
+
 import rustgrad as torch
 from rustgrad import nn
 

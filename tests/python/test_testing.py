@@ -3,6 +3,7 @@
 import math
 
 import pytest
+
 import rustgrad as torch
 from rustgrad.testing import assert_close, make_tensor
 
