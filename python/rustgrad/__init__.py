@@ -15,6 +15,22 @@ from rustgrad import _core
 from rustgrad import autograd as autograd
 from rustgrad import random as random
 from rustgrad._core import *
+from rustgrad._formats import channels_last as channels_last
+from rustgrad._formats import channels_last_3d as channels_last_3d
+from rustgrad._formats import contiguous_format as contiguous_format
+from rustgrad._formats import finfo as finfo
+from rustgrad._formats import get_num_threads as get_num_threads
+from rustgrad._formats import iinfo as iinfo
+from rustgrad._formats import is_complex as is_complex
+from rustgrad._formats import is_floating_point as is_floating_point
+from rustgrad._formats import is_inference as is_inference
+from rustgrad._formats import is_nonzero as is_nonzero
+from rustgrad._formats import is_signed as is_signed
+from rustgrad._formats import memory_format as memory_format
+from rustgrad._formats import numel as numel
+from rustgrad._formats import preserve_format as preserve_format
+from rustgrad._formats import set_num_threads as set_num_threads
+from rustgrad._formats import strided as strided
 from rustgrad._size import Size as Size
 from rustgrad.autograd.grad_mode import enable_grad as enable_grad
 from rustgrad.autograd.grad_mode import inference_mode as inference_mode

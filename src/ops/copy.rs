@@ -8,9 +8,9 @@ use super::structured::Structured;
 use super::update::Update;
 use crate::autograd::{mode, no_grad};
 use crate::backend::{Executable, Reduce, cpu};
-use crate::dtype::DType;
+use crate::dtype::{Compute, DType};
 use crate::error::{Result, bail};
-use crate::program::trace;
+use crate::program::{Sym, trace};
 use crate::shape::{Layout, expandable};
 use crate::storage::Storage;
 use crate::tensor::{Body, Tensor};
@@ -142,9 +142,14 @@ fn copy_into_layout(op: &'static str, body: &Body, layout: Layout) -> Result<Arc
 /// Writes the elements of one body, broadcast, to another, converting.
 pub(crate) fn convert(op: &'static str, from: &Body, to: &Body) -> Result<()> {
     static CASTS: [[OnceLock<Executable>; 4]; 4] = [const { [const { OnceLock::new() }; 4] }; 4];
+    static TO_INT32: [OnceLock<Executable>; 2] = [const { OnceLock::new() }; 2];
     let (a, b) = (from.dtype.compute(), to.dtype.compute());
-    let cast: &Executable =
-        CASTS[a as usize][b as usize].get_or_init(|| Executable::new(trace(&[a], &[], |x, _| vec![x[0].cast(b)])));
+    let cast: &Executable = if a.is_float() && to.dtype == DType::I32 {
+        TO_INT32[(a == Compute::F64) as usize]
+            .get_or_init(|| Executable::new(trace(&[a], &[], |x, _| vec![to_int32(x[0])])))
+    } else {
+        CASTS[a as usize][b as usize].get_or_init(|| Executable::new(trace(&[a], &[], |x, _| vec![x[0].cast(b)])))
+    };
     let overlaps = from.storage.same(&to.storage) && from.layout != to.layout;
     if overlaps {
         // Reading and writing one memory through two layouts: by way of a copy.
@@ -157,6 +162,13 @@ pub(crate) fn convert(op: &'static str, from: &Body, to: &Body) -> Result<()> {
         return convert(op, &copy, to);
     }
     cast.run(op, &to.layout.sizes, &[from.operand()], &[], &[to.operand()], Reduce::Sum)
+}
+
+/// A float truncated to 32 bits. What does not fit becomes the smallest integer, as x86 and PyTorch have it; wider and
+/// narrower integers follow from the 64-bit conversion.
+fn to_int32(x: Sym) -> Sym {
+    let least = x.literal(-2_147_483_648.0);
+    Sym::select(x.abs().lt(x.literal(2_147_483_648.0)), x, least).cast(Compute::I64)
 }
 
 /// The tensor in another dtype, differentiable; itself if it has it already.

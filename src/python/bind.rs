@@ -36,11 +36,14 @@ pub(super) struct Call {
 /// Binds a call to the first overload that takes it.
 pub(super) fn bind(overloads: &[&'static Op], given: &Given<'_, '_>) -> PyResult<Call> {
     let mut first_error = None;
-    for op in overloads {
-        match bind_one(op, given) {
-            Ok(call) => return Ok(call),
-            Err(Refusal::Raise(err)) => return Err(err),
-            Err(Refusal::Mismatch(text)) => first_error = first_error.or(Some(text)),
+    // A number for the first tensor of a formula is the last resort: overloads for numbers come first.
+    for lenient in [false, true] {
+        for op in overloads.iter().filter(|op| !lenient || takes_numbers(op)) {
+            match bind_one(op, given, lenient) {
+                Ok(call) => return Ok(call),
+                Err(Refusal::Raise(err)) => return Err(err),
+                Err(Refusal::Mismatch(text)) => first_error = first_error.or(Some(text)),
+            }
         }
     }
     let name = overloads.first().map_or("", |op| op.name);
@@ -127,7 +130,7 @@ impl From<PyErr> for Refusal {
 /// Keyword arguments that describe memory and do not change a result here.
 const IGNORED: [&str; 3] = ["layout", "pin_memory", "sparse_grad"];
 
-fn bind_one(op: &'static Op, given: &Given<'_, '_>) -> Result<Call, Refusal> {
+fn bind_one(op: &'static Op, given: &Given<'_, '_>, lenient: bool) -> Result<Call, Refusal> {
     let mut args = Args::new();
     let mut next = 0;
     let mut used = 0usize;
@@ -143,7 +146,7 @@ fn bind_one(op: &'static Op, given: &Given<'_, '_>) -> Result<Call, Refusal> {
                 )));
             }
             used += 1;
-            args.push(convert(op, i, &given.keywords[k].1, given.method)?);
+            args.push(convert(op, i, &given.keywords[k].1, given.method, lenient)?);
         } else if !param.keyword_only && next < positional.len() {
             let takes_rest = matches!(param.kind, Kind::Ints | Kind::OptInts) && Some(i) == last_positional;
             if param.kind == Kind::VarTensors && tensor(&positional[next]).is_some() {
@@ -165,7 +168,7 @@ fn bind_one(op: &'static Op, given: &Given<'_, '_>) -> Result<Call, Refusal> {
                 next = positional.len();
                 args.push(Arg::Ints(ints));
             } else {
-                args.push(convert(op, i, &positional[next], given.method)?);
+                args.push(convert(op, i, &positional[next], given.method, lenient)?);
                 next += 1;
             }
         } else if param.kind == Kind::VarTensors {
@@ -247,12 +250,12 @@ fn wrong_kind(op: &Op, i: usize, obj: &Bound<'_, PyAny>, method: bool) -> Refusa
     ))
 }
 
-fn convert(op: &'static Op, i: usize, obj: &Bound<'_, PyAny>, method: bool) -> Result<Arg, Refusal> {
+fn convert(op: &'static Op, i: usize, obj: &Bound<'_, PyAny>, method: bool, lenient: bool) -> Result<Arg, Refusal> {
     let kind = op.params[i].kind;
     match arg(kind, obj)? {
         Some(arg) => Ok(arg),
         // `torch.mul(2.0, x)`: as a function, a formula of several operands takes a number for the first one too.
-        None if i == 0 && !method && takes_numbers(op) => {
+        None if i == 0 && !method && lenient => {
             number(obj)?.map(Arg::Number).ok_or_else(|| wrong_kind(op, i, obj, method))
         }
         None => Err(wrong_kind(op, i, obj, method)),

@@ -77,6 +77,11 @@ impl Tensor {
         let info = ViewInfo { base, creation: Mutex::new(creation), version: AtomicU32::new(self.version()) };
         let _ = self.0.extra.set(Box::new(Extra { view: Some(info), ..Extra::default() }));
         self.set_flag(VIEW, true);
+        // Without recording it has no history, yet it is seen to require a gradient, which keeps it from being modified later.
+        let required = creation == Creation::NoGrad && self.dtype().is_float();
+        if required && self.view_info().is_some_and(|v| v.base.requires_grad()) {
+            self.set_flag(REQUIRES_GRAD, true);
+        }
     }
 
     pub(crate) fn extra(&self) -> &Extra {

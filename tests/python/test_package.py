@@ -35,7 +35,7 @@ def test_version_is_the_wheel_s() -> None:
 
 def test_package_says_that_it_is_typed() -> None:
     assert (PACKAGE / "py.typed").is_file()
-    assert (PACKAGE / "_core.pyi").is_file()
+    assert (PACKAGE / "_core" / "__init__.pyi").is_file()
 
 
 def test_extension_is_small() -> None:

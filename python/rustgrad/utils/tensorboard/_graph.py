@@ -162,6 +162,7 @@ class _Builder:
         self._recorder = recorder
         self._scopes = scopes
         self._name_of: dict[int, str] = {}  # autograd nodes and leaf tensors, by identity
+        self._alive: list[Any] = list(inputs)  # what is told apart by id may not be freed
         self._parameters = {
             id(param): f"{scopes[id(module)]}/{name}"
             for module in model.modules()
@@ -183,6 +184,7 @@ class _Builder:
             op = "Tensor" if parameter is None else "Parameter"
             name = f"{self._root}/tensor" if parameter is None else parameter
             self._name_of[id(tensor)] = self._add(name, op, [], [tuple(tensor.shape)])
+            self._alive.append(tensor)
         return self._name_of[id(tensor)]
 
     def operation(self, root: Any) -> str:
@@ -195,6 +197,7 @@ class _Builder:
             if id(node) in self._name_of:
                 waiting.pop()
             elif hasattr(node, "variable"):
+                self._alive.append(node)
                 self._name_of[id(node)] = self.leaf(node.variable)
             elif missing:
                 waiting += reversed(missing)
@@ -202,6 +205,7 @@ class _Builder:
                 scope = self._recorder.scope_of.get(id(node), self._root)
                 inputs = [self._name_of[id(source)] for source in sources]
                 op = node.name()
+                self._alive.append(node)
                 self._name_of[id(node)] = self._add(f"{scope}/{op}", op, inputs, _shapes_of(node))
         return self._name_of[id(root)]
 
