@@ -24,7 +24,7 @@ pub(crate) fn forward(
             let (x, y, mean, rstd) = unsafe { (p.input::<T>(0), p.output::<T>(0), p.output::<T>(1), p.output::<T>(2)) };
             (mean[0], rstd[0]) = normalise::<T>(x, y, eps);
             match (&weight, &bias) {
-                (Some(w), Some(b)) => y.iter_mut().zip(w.iter().zip(b)).for_each(|(y, (&w, &b))| *y *= w + b),
+                (Some(w), Some(b)) => y.iter_mut().zip(w.iter().zip(b)).for_each(|(y, (&w, &b))| *y = (*y * w) + b),
                 (Some(w), None) => y.iter_mut().zip(w).for_each(|(y, &w)| *y *= w),
                 (None, Some(b)) => y.iter_mut().zip(b).for_each(|(y, &b)| *y += b),
                 (None, None) => {}
