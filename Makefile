@@ -30,7 +30,7 @@ run: $(VENV)/.extra-example $(VENV)/.installed-release ## train the example netw
 test: test-rust test-python ## all tests: Rust, documentation examples, and Python on the installed wheel
 
 test-rust:
-	$(CARGO) test --locked
+	$(CARGO) test --locked --no-fail-fast
 
 # Runs in an empty folder with -P: what is tested is the wheel, never the source tree.
 test-python: $(VENV)/.extra-test $(VENV)/.installed-ci

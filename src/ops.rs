@@ -37,6 +37,7 @@ pub mod norm;
 pub mod op;
 pub mod quantile;
 pub mod random;
+pub mod random_fill;
 pub mod rearrange;
 pub mod reduce;
 pub mod samples;

@@ -52,10 +52,6 @@ const LINES: usize = 600;
 /// Files that may be longer because they are tables, each with what its rows are.
 const TABLES: &[(&str, &str)] = &[
     // Families of the catalogue: a row an operation.
-    ("ops/elementwise.rs", "operations"),
-    ("ops/movement.rs", "operations"),
-    ("ops/norm.rs", "operations"),
-    ("ops/random.rs", "operations"),
     ("ops/reduce.rs", "operations"),
     // Python's protocol for the class, one short method a row; pyo3 wants them in one block.
     ("python/tensor.rs", "the methods of the protocol"),

@@ -5,6 +5,7 @@ use rustgrad::ops::apply::{call_in_place, call_into, with_defaults};
 use rustgrad::ops::args::{Arg, Args};
 use rustgrad::ops::op::Op;
 use rustgrad::ops::random::{self, Generator};
+use rustgrad::ops::random_fill;
 use rustgrad::{DType, Result, Tensor};
 use smallvec::smallvec;
 
@@ -63,18 +64,18 @@ fn distributions_have_their_moments() -> Result<()> {
     let number = |x: f64| Arg::Float(x);
     // Mean and variance from the textbook.
     let cases: &[(&Op, Args, f64, f64)] = &[
-        (&random::UNIFORM_, smallvec![number(-1.0), number(3.0)], 1.0, 16.0 / 12.0),
-        (&random::NORMAL_, smallvec![number(2.0), number(0.5)], 2.0, 0.25),
-        (&random::EXPONENTIAL_, smallvec![number(2.0)], 0.5, 0.25),
-        (&random::GEOMETRIC_, smallvec![number(0.25)], 4.0, 12.0),
-        (&random::BERNOULLI_, smallvec![number(0.3)], 0.3, 0.21),
+        (&random_fill::UNIFORM_, smallvec![number(-1.0), number(3.0)], 1.0, 16.0 / 12.0),
+        (&random_fill::NORMAL_, smallvec![number(2.0), number(0.5)], 2.0, 0.25),
+        (&random_fill::EXPONENTIAL_, smallvec![number(2.0)], 0.5, 0.25),
+        (&random_fill::GEOMETRIC_, smallvec![number(0.25)], 4.0, 12.0),
+        (&random_fill::BERNOULLI_, smallvec![number(0.3)], 0.3, 0.21),
         (
-            &random::LOG_NORMAL_,
+            &random_fill::LOG_NORMAL_,
             smallvec![number(0.0), number(0.25)],
             (0.03125f64).exp(),
             (0.0625f64.exp() - 1.0) * 0.0625f64.exp(),
         ),
-        (&random::RANDOM_RANGE_, smallvec![Arg::Int(-2), Arg::Int(3)], 0.0, 2.0),
+        (&random_fill::RANDOM_RANGE_, smallvec![Arg::Int(-2), Arg::Int(3)], 0.0, 2.0),
     ];
     for (op, args, mean, variance) in cases {
         for dtype in [DType::F64, DType::F32, DType::F16] {
@@ -114,7 +115,7 @@ fn strided_memory_gets_the_same_numbers() -> Result<()> {
             Arg::Float(1.0),
             Arg::Generator(Generator::with_seed(9))
         ];
-        call_in_place(&random::NORMAL_, &args)
+        call_in_place(&random_fill::NORMAL_, &args)
     };
     let dense = Tensor::from_slice(&[0f64; 6], &[3, 2])?;
     let base = Tensor::from_slice(&[0f64; 12], &[2, 3, 2])?;

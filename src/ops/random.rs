@@ -1,15 +1,13 @@
-//! Random numbers: generators, tensors drawn from distributions, and the in-place fills. Numbers follow from the seed and
-//! from how many were drawn before, never from threads or chunks; they are not PyTorch's.
+//! Random numbers: generators, tensors drawn from distributions, dropout. Numbers follow from the seed and from how
+//! many were drawn before, never from threads or chunks; they are not PyTorch's. In-place fills are in `random_fill`.
 
-use super::args::{Arg, Args, Read};
+use super::args::{Args, Read};
 use super::combine::fresh;
 use super::create::{Options, sizes_of};
 pub use super::generator::{Generator, manual_seed};
-use super::inplace;
-use super::op::Rule::{Composite as C, InPlace, Structured as S};
-use super::op::{FUNCTION, INPLACE, METHOD, NN, NN_INPLACE, OUT, Op, Outputs, op};
-use super::structured::{Context, Structured, record};
-use crate::autograd::mode;
+use super::op::Rule::{Composite as C, Structured as S};
+use super::op::{FUNCTION, METHOD, NN, NN_INPLACE, OUT, Outputs, op};
+use super::structured::{Context, Structured};
 use crate::autograd::node::Grads;
 use crate::backend::cpu::draw::Draw;
 use crate::backend::{Executable, Reduce};
@@ -17,7 +15,7 @@ use crate::dtype::{Compute, DType};
 use crate::error::{Result, bail};
 use crate::program::trace;
 use crate::shape::{Dims, Layout, broadcast};
-use crate::tensor::{Body, Tensor, default_dtype};
+use crate::tensor::{Tensor, default_dtype};
 use smallvec::smallvec;
 use std::sync::OnceLock;
 
@@ -218,156 +216,26 @@ op! {
             let sizes: Dims = t.sizes().iter().enumerate().map(|(d, &s)| if d < 2 { s } else { 1 }).collect();
             alpha_dropout(t, &sizes, a.float(1)?, a.bool(2))
         });
-    /// Overwrites with normal numbers.
-    ///
-    /// # Errors
-    /// `RuntimeError` for a negative deviation; `NotImplementedError` for a dtype that is no float type; else as every
-    /// in-place change.
-    NORMAL_ normal_ as "normal"(self, mean: Float = 0.0, std: Float = 1.0; generator: OptGenerator = None) -> Tensor = "NormalBackward0", INPLACE,
-        InPlace(|op, a| {
-            check_float("normal_", "normal_kernel_cpu", a.tensor(0)?.dtype())?;
-            overwrite(op, a, 3, Draw::Normal { mean: a.float(1)?, std: deviation(a.float(2)?)? })
-        });
-    /// Overwrites with numbers evenly distributed in `[from, to)`.
-    ///
-    /// # Errors
-    /// `RuntimeError` for an empty range or one that the dtype does not hold; `NotImplementedError` for a dtype that is no
-    /// float type; else as every in-place change.
-    UNIFORM_ uniform_ as "uniform"(self, from: Float = 0.0, to: Float = 1.0; generator: OptGenerator = None) -> Tensor = "UniformBackward0", INPLACE,
-        InPlace(|op, a| {
-            let (dtype, low, high) = (a.tensor(0)?.dtype(), a.float(1)?, a.float(2)?);
-            check_float("uniform_", "check_uniform_bounds", dtype)?;
-            for (name, x) in [("from", low), ("to", high)] {
-                if x.is_nan() || x.abs() > largest_float(dtype) {
-                    bail!(runtime "uniform_", "{name} is out of bounds for {}", super::matmul::c_name(dtype));
-                }
-            }
-            if low > high {
-                bail!(runtime "uniform_", "uniform_ expects to return a [from, to) range, but found from={low} > to={high}");
-            }
-            overwrite(op, a, 3, Draw::Uniform { low, high })
-        });
-    /// Overwrites with integers evenly distributed in `[from, to)`.
-    ///
-    /// # Errors
-    /// `RuntimeError` for an empty range or one that the dtype does not hold; else as every in-place change.
-    RANDOM_RANGE_ random_range_ as "random"(self, from: Int, to: OptInt; generator: OptGenerator = None) -> Tensor = "RandomBackward0", INPLACE,
-        InPlace(|op, a| {
-            let (dtype, low) = (a.tensor(0)?.dtype(), a.int(1)?);
-            let high = a.opt_int(2).unwrap_or(largest(dtype).saturating_add(1));
-            check_range("random_", dtype, low, high)?;
-            overwrite(op, a, 3, Draw::Integers { low, high })
-        });
-    /// Overwrites with integers evenly distributed in `[0, to)`.
-    ///
-    /// # Errors
-    /// As [`random_range_`](Self::random_range_).
-    RANDOM_BELOW_ random_below_ as "random"(self, to: Int; generator: OptGenerator = None) -> Tensor = "RandomBackward1", INPLACE,
-        InPlace(|op, a| {
-            check_range("random_", a.tensor(0)?.dtype(), 0, a.int(1)?)?;
-            overwrite(op, a, 2, Draw::Integers { low: 0, high: a.int(1)? })
-        });
-    /// Overwrites with integers evenly distributed over all that the dtype holds exactly and that are not negative.
-    ///
-    /// # Errors
-    /// As every in-place change.
-    RANDOM_ random_ as "random"(self; generator: OptGenerator = None) -> Tensor = "RandomBackward2", INPLACE,
-        InPlace(|op, a| {
-            let high = largest(a.tensor(0)?.dtype()).saturating_add(1);
-            overwrite(op, a, 1, Draw::Integers { low: 0, high })
-        });
-    /// Overwrites with ones with the probabilities that `p` holds, which broadcasts, else zeros.
-    ///
-    /// # Errors
-    /// `RuntimeError` for probabilities outside `[0, 1]`; else as every in-place change.
-    BERNOULLI_EACH_ bernoulli_each_ as "bernoulli"(self, p: Tensor; generator: OptGenerator = None) -> Tensor = "BernoulliBackward1", INPLACE,
-        InPlace(|op, a| {
-            let (t, p, generator) = (a.tensor(0)?, a.tensor(1)?, a.generator(2));
-            let drawn = events(op.rust, &p.detach().expand(&t.sizes())?, &t.sizes(), t.dtype(), &generator)?;
-            change(op, a, |to| super::copy::convert(op.rust, &drawn.body(), to))
-        });
-    /// Overwrites with ones with probability `p`, else zeros.
-    ///
-    /// # Errors
-    /// `RuntimeError` for a probability outside `[0, 1]`; else as every in-place change.
-    BERNOULLI_ bernoulli_ as "bernoulli"(self, p: Float = 0.5; generator: OptGenerator = None) -> Tensor = "BernoulliBackward2", INPLACE,
-        InPlace(|op, a| overwrite(op, a, 2, Draw::Bernoulli { p: probability("bernoulli_", a.float(1)?)? }));
-    /// Overwrites with exponentially distributed numbers of rate `lambd`.
-    ///
-    /// # Errors
-    /// `RuntimeError` for a rate that is not positive or a dtype that is no float type; else as every in-place change.
-    EXPONENTIAL_ exponential_ as "exponential"(self, lambd: Float = 1.0; generator: OptGenerator = None) -> Tensor = "ExponentialBackward0", INPLACE,
-        InPlace(|op, a| {
-            let (dtype, rate) = (a.tensor(0)?.dtype(), a.float(1)?);
-            if !dtype.is_float() {
-                bail!(runtime "exponential_", "Exponential distribution is a continuous probability distribution. dtype must be a floating point but you specified {}", dtype.legacy());
-            }
-            if rate.is_nan() || rate <= 0.0 {
-                bail!(runtime "exponential_", "exponential_ expects lambda > 0.0, but found lambda={rate}");
-            }
-            overwrite(op, a, 2, Draw::Exponential { rate })
-        });
-    /// Overwrites with numbers of trials up to the first success, each of probability `p`.
-    ///
-    /// # Errors
-    /// `RuntimeError` for a probability outside `(0, 1)`; else as every in-place change.
-    GEOMETRIC_ geometric_ as "geometric"(self, p: Float; generator: OptGenerator = None) -> Tensor = "GeometricBackward0", INPLACE,
-        InPlace(|op, a| {
-            let p = a.float(1)?;
-            if !(p > 0.0 && p < 1.0) {
-                bail!(runtime "geometric_", "geometric_ expects p to be in (0, 1), but got p={p}");
-            }
-            overwrite(op, a, 2, Draw::Geometric { p })
-        });
-    /// Overwrites with Cauchy distributed numbers.
-    ///
-    /// # Errors
-    /// `RuntimeError` for a `sigma` that is not positive or a dtype that is no float type; else as every in-place change.
-    CAUCHY_ cauchy_ as "cauchy"(self, median: Float = 0.0, sigma: Float = 1.0; generator: OptGenerator = None) -> Tensor = "CauchyBackward0", INPLACE,
-        InPlace(|op, a| {
-            let (dtype, sigma) = (a.tensor(0)?.dtype(), a.float(2)?);
-            if !dtype.is_float() {
-                bail!(runtime "cauchy_", "Cauchy distribution is a continuous probability distribution. dtype must be a floating point but you specified {}", super::matmul::c_name(dtype));
-            }
-            if sigma.is_nan() || sigma <= 0.0 {
-                bail!(runtime "cauchy_", "cauchy_ expects sigma > 0.0, but found sigma={sigma}");
-            }
-            overwrite(op, a, 3, Draw::Cauchy { median: a.float(1)?, sigma })
-        });
-    /// Overwrites with numbers whose logarithms are normal with this mean and standard deviation.
-    ///
-    /// # Errors
-    /// `RuntimeError` for a deviation that is not positive; `NotImplementedError` for a dtype that is no float type; else as
-    /// every in-place change.
-    LOG_NORMAL_ log_normal_ as "log_normal"(self, mean: Float = 1.0, std: Float = 2.0; generator: OptGenerator = None) -> Tensor = "LogNormalBackward0", INPLACE,
-        InPlace(|op, a| {
-            check_float("log_normal_", "log_normal_cpu", a.tensor(0)?.dtype())?;
-            let std = a.float(2)?;
-            if std.is_nan() || std <= 0.0 {
-                bail!(runtime "log_normal_", "log_normal_ expects std > 0.0, but found std={std}");
-            }
-            overwrite(op, a, 3, Draw::LogNormal { mean: a.float(1)?, std })
-        });
 }
 
 const UNIT: Draw = Draw::Uniform { low: 0.0, high: 1.0 };
 const STANDARD: Draw = Draw::Normal { mean: 0.0, std: 1.0 };
 
-fn check_float(op: &'static str, kernel: &str, dtype: DType) -> Result<()> {
+pub(super) fn check_float(op: &'static str, kernel: &str, dtype: DType) -> Result<()> {
     if !dtype.is_float() {
         bail!(not_implemented op, "\"{kernel}\" not implemented for '{}'", dtype.legacy());
     }
     Ok(())
 }
 
-fn deviation(std: f64) -> Result<f64> {
+pub(super) fn deviation(std: f64) -> Result<f64> {
     if std.is_nan() || std < 0.0 {
         bail!(runtime "normal", "normal expects std >= 0.0, but found std {std}");
     }
     Ok(std)
 }
 
-fn probability(op: &'static str, p: f64) -> Result<f64> {
+pub(super) fn probability(op: &'static str, p: f64) -> Result<f64> {
     if !(0.0..=1.0).contains(&p) {
         bail!(runtime op, "bernoulli_ expects p to be in [0, 1], but got p={p}");
     }
@@ -375,7 +243,7 @@ fn probability(op: &'static str, p: f64) -> Result<f64> {
 }
 
 /// The largest number up to which a dtype holds every integer.
-fn largest(dtype: DType) -> i64 {
+pub(super) fn largest(dtype: DType) -> i64 {
     match dtype {
         DType::Bool => 1,
         DType::U8 => u8::MAX as i64,
@@ -390,17 +258,8 @@ fn largest(dtype: DType) -> i64 {
     }
 }
 
-fn largest_float(dtype: DType) -> f64 {
-    match dtype {
-        DType::F16 => half::f16::MAX.to_f64(),
-        DType::BF16 => half::bf16::MAX.to_f64(),
-        DType::F32 => f32::MAX as f64,
-        _ => f64::MAX,
-    }
-}
-
 /// Whether integers of a range exist and fit a dtype.
-fn check_range(op: &'static str, dtype: DType, low: i64, high: i64) -> Result<()> {
+pub(super) fn check_range(op: &'static str, dtype: DType, low: i64, high: i64) -> Result<()> {
     if low >= high {
         bail!(runtime op, "random_ expects 'from' to be less than 'to', but got from={low} >= to={high}");
     }
@@ -467,12 +326,18 @@ fn alpha_dropout(t: &Tensor, sizes: &[usize], p: f64, training: bool) -> Result<
 }
 
 /// What is drawn does not depend smoothly on its parameters: their gradients are zero.
-fn no_gradient(c: &Context<'_>) -> Result<Grads> {
+pub(super) fn no_gradient(c: &Context<'_>) -> Result<Grads> {
     (0..c.edges()).map(|k| c.when(k, |_| super::zeros(c.sizes(k), c.dtype(k)))).collect()
 }
 
 /// Ones with the probabilities that `p` holds, else zeros.
-fn events(op: &'static str, p: &Tensor, sizes: &[usize], dtype: DType, generator: &Generator) -> Result<Tensor> {
+pub(super) fn events(
+    op: &'static str,
+    p: &Tensor,
+    sizes: &[usize],
+    dtype: DType,
+    generator: &Generator,
+) -> Result<Tensor> {
     static BELOW: [[OnceLock<Executable>; 4]; 4] = [const { [const { OnceLock::new() }; 4] }; 4];
     static INSIDE: [OnceLock<Executable>; 4] = [const { OnceLock::new() }; 4];
     let (p, from, to) = (p.body(), p.dtype().compute(), dtype.compute());
@@ -583,38 +448,4 @@ fn multinomial(a: &Args) -> Result<Outputs> {
     }
     let shape: Dims = sizes[..sizes.len() - 1].iter().copied().chain([draws]).collect();
     Ok(smallvec![Tensor::from_slice(&out, &shape)?])
-}
-
-/// Overwrites a tensor with numbers of a distribution, drawn from the generator that is argument `generator`.
-fn overwrite(op: &'static Op, a: &Args, generator: usize, what: Draw) -> Result<()> {
-    let generator = a.generator(generator);
-    change(op, a, |to| {
-        if to.layout.is_contiguous() {
-            generator.fill(to, what);
-            return Ok(());
-        }
-        let drawn = fresh(op.rust, to.layout.sizes.clone(), to.dtype)?;
-        generator.fill(&drawn, what);
-        super::copy::convert(op.rust, &drawn, to)
-    })
-}
-
-/// Changes a tensor in place to values that do not depend on those it had.
-fn change(op: &'static Op, a: &Args, write: impl FnOnce(&Body) -> Result<()>) -> Result<()> {
-    let target = a.tensor(0)?;
-    let records = mode::is_grad_enabled() && target.requires_grad();
-    inplace::check(op.rust, target, records)?;
-    let body = target.body();
-    write(&body)?;
-    body.bump_version();
-    if records {
-        let mut inner = a.clone();
-        inner[0] = Arg::Tensor(Tensor::with_history(body.clone(), target.edge()));
-        let written = Tensor::from_shared(body);
-        record(op, &inner, None, no_gradient, &[], std::slice::from_ref(&written))?;
-        if let Some(node) = written.grad_fn().node() {
-            inplace::rebase(target, node.clone(), 0)?;
-        }
-    }
-    Ok(())
 }

@@ -260,6 +260,80 @@ op! {
             smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Ints([2, -1][..].into()), Arg::Str("replicate".into()), Arg::None],
             smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Ints([2, 3][..].into()), Arg::Str("circular".into()), Arg::None],
         ];
+    /// Blocks of `upscale_factor` squared channels as pixels: `(*, C r^2, H, W)` becomes `(*, C, H r, W r)` (Shi et al. 2016).
+    ///
+    /// # Errors
+    /// `RuntimeError` for fewer than three dimensions or channels that do not divide.
+    PIXEL_SHUFFLE pixel_shuffle(self, upscale_factor: Int) -> Tensor = "", NN | FUNCTION,
+        C(|a| {
+            let (t, r) = (a.tensor(0)?, a.int(1)?);
+            let (lead, [c, h, w]) = image("pixel_shuffle", t)?;
+            if r <= 0 {
+                bail!(runtime "pixel_shuffle", "pixel_shuffle expects a positive upscale_factor, but got {r}");
+            }
+            if c % (r * r) != 0 {
+                bail!(runtime "pixel_shuffle", "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, but input.size(-3)={c} is not divisible by {}", r * r);
+            }
+            let n = lead.len() as i64;
+            let apart = t.reshape(&[&lead[..], &[c / (r * r), r, r, h, w]].concat()[..])?;
+            let order: Vec<i64> = (0..n).chain([n, n + 3, n + 1, n + 4, n + 2]).collect();
+            Ok(smallvec![apart.permute(&order[..])?.reshape(&[&lead[..], &[c / (r * r), h * r, w * r]].concat()[..])?])
+        }),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 4, 2, 3])), Arg::Int(2)]];
+    /// The inverse of [`pixel_shuffle`](Self::pixel_shuffle): `(*, C, H r, W r)` becomes `(*, C r^2, H, W)`.
+    ///
+    /// # Errors
+    /// `RuntimeError` for fewer than three dimensions or a height or width that does not divide.
+    PIXEL_UNSHUFFLE pixel_unshuffle(self, downscale_factor: Int) -> Tensor = "", NN | FUNCTION,
+        C(|a| {
+            let (t, r) = (a.tensor(0)?, a.int(1)?);
+            let (lead, [c, h, w]) = image("pixel_unshuffle", t)?;
+            if r <= 0 {
+                bail!(runtime "pixel_unshuffle", "pixel_unshuffle expects a positive downscale_factor, but got {r}");
+            }
+            for (name, dim, n) in [("height", -2, h), ("width", -1, w)] {
+                if n % r != 0 {
+                    bail!(runtime "pixel_unshuffle", "pixel_unshuffle expects {name} to be divisible by downscale_factor, but input.size({dim})={n} is not divisible by {r}");
+                }
+            }
+            let n = lead.len() as i64;
+            let apart = t.reshape(&[&lead[..], &[c, h / r, r, w / r, r]].concat()[..])?;
+            let order: Vec<i64> = (0..n).chain([n, n + 2, n + 4, n + 1, n + 3]).collect();
+            Ok(smallvec![apart.permute(&order[..])?.reshape(&[&lead[..], &[c * r * r, h / r, w / r]].concat()[..])?])
+        }),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 1, 4, 2])), Arg::Int(2)]];
+    /// Channels in `groups` rows and read by columns: `(N, C, *)` keeps its shape (Zhang et al. 2018).
+    ///
+    /// # Errors
+    /// `RuntimeError` for fewer than three dimensions or channels that do not divide.
+    CHANNEL_SHUFFLE channel_shuffle(self, groups: Int) -> Tensor = "", NN | FUNCTION,
+        C(|a| {
+            let (t, groups) = (a.tensor(0)?, a.int(1)?);
+            let sizes: Vec<i64> = t.sizes().iter().map(|&s| s as i64).collect();
+            if sizes.len() < 3 {
+                bail!(runtime "channel_shuffle", "channel_shuffle expects input with > 2 dims, but got input with sizes {sizes:?}");
+            }
+            if groups <= 0 {
+                bail!(runtime "channel_shuffle", "Number of groups to divide channels in must be positive. Value of groups:{groups}");
+            }
+            if sizes[1] % groups != 0 {
+                bail!(runtime "channel_shuffle", "Number of channels must be divisible by groups. Got {} channels and {groups} groups.", sizes[1]);
+            }
+            let apart = t.reshape(&[&[sizes[0], groups, sizes[1] / groups], &sizes[2..]].concat()[..])?;
+            Ok(smallvec![apart.transpose(1, 2)?.reshape(&sizes[..])?])
+        }),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 4, 3])), Arg::Int(2)]];
+}
+
+/// The leading sizes of a stack of images, and those of an image: channels, height, width.
+fn image(op: &'static str, t: &Tensor) -> Result<(Vec<i64>, [i64; 3])> {
+    let sizes: Vec<i64> = t.sizes().iter().map(|&s| s as i64).collect();
+    match sizes[..] {
+        [ref lead @ .., c, h, w] => Ok((lead.to_vec(), [c, h, w])),
+        _ => {
+            bail!(runtime op, "{op} expects input to have at least 3 dimensions, but got input with {} dimension(s)", sizes.len())
+        }
+    }
 }
 
 /// For each dimension of a repeated tensor, how often it is repeated and its size before.
