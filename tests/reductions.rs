@@ -245,6 +245,14 @@ fn strides_change_no_bit_of_a_reduction() {
 }
 
 #[test]
+fn weight_multiplies_and_bias_is_added() {
+    let x = Tensor::from_slice(&[1.0, 2.0, 4.0], &[1, 3]).unwrap();
+    let (w, b) = (constant(&[1.0, 2.0, 3.0]), constant(&[10.0, 20.0, 30.0]));
+    let y = x.layer_norm(3, Some(w), Some(b), 1e-5).unwrap();
+    same(y.to_vec().unwrap(), &[8.930958468549703, 19.465479234274852, 34.008905742938616]);
+}
+
+#[test]
 fn running_statistics_move_by_momentum() {
     let x = Tensor::from_slice(&[1.0, 10.0, 3.0, 20.0], &[2, 2]).unwrap();
     let (mean, var) = (constant(&[0.0, 0.0]), constant(&[1.0, 1.0]));

@@ -254,17 +254,23 @@ fn convert(op: &'static Op, i: usize, obj: &Bound<'_, PyAny>, method: bool, leni
     let kind = op.params[i].kind;
     match arg(kind, obj)? {
         Some(arg) => Ok(arg),
-        // `torch.mul(2.0, x)`: as a function, a formula of several operands takes a number for the first one too.
-        None if i == 0 && !method && lenient => {
-            number(obj)?.map(Arg::Number).ok_or_else(|| wrong_kind(op, i, obj, method))
-        }
+        // `torch.mul(2.0, x)`: as a function, an operation of several operands takes a number for the first one too.
+        None if i == 0 && !method && lenient => match number(obj)? {
+            Some(n) if matches!(op.rule, Rule::Elementwise(_)) => Ok(Arg::Number(n)),
+            Some(n) => {
+                let t = Tensor::scalar(n, n.dtype(crate::tensor::default_dtype())).map_err(PyErr::from)?;
+                Ok(Arg::Tensor(t))
+            }
+            None => Err(wrong_kind(op, i, obj, method)),
+        },
         None => Err(wrong_kind(op, i, obj, method)),
     }
 }
 
-/// Whether a row is a formula over at least two operands that may be numbers.
+/// Whether a row combines two operands of which the second may be a number, so that the first may be one as well.
 fn takes_numbers(op: &Op) -> bool {
-    matches!(op.rule, Rule::Elementwise(_)) && op.params.get(1).is_some_and(|p| p.kind.is_operand())
+    let formula = matches!(op.rule, Rule::Elementwise(_));
+    op.params.get(1).is_some_and(|p| if formula { p.kind.is_operand() } else { matches!(p.kind, Kind::Operand) })
 }
 
 /// A Python object as an argument of a kind; `None` if it is not of that kind.

@@ -10,6 +10,7 @@ import warnings
 import weakref
 
 import pytest
+
 import rustgrad as torch
 
 
