@@ -1,4 +1,4 @@
-//! WHAT: the catalogue of operations. Every operation is one row, a static [`Op`] declared by the `op!` macro: its
+//! WHAT: the catalogue of operations. Every operation is one row, a static [`op::Op`] declared by the `op!` macro: its
 //! signature, its rule (a formula, a view, a kernel with its derivative, or a composition of other operations), its
 //! documentation and its samples. Methods, functions, in-place forms, graph nodes, stubs, reference and tests follow from
 //! the row. [`apply`] is the one road every operation takes.

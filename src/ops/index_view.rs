@@ -67,7 +67,7 @@ op! {
             smallvec![Arg::Tensor(s.t(&[3, 5])), Arg::Int(1), Arg::Int(-4), Arg::None, Arg::Int(2)],
             smallvec![Arg::Tensor(s.t(&[3, 5])), Arg::Int(0), Arg::Int(1), Arg::Int(2), Arg::Int(1)],
         ];
-    /// Zeros of `size` with `input` at a range of a dimension: the transpose of [`slice`](Tensor::slice).
+    /// Zeros of `size` with `input` at a range of a dimension: the transpose of `slice`.
     ///
     /// # Errors
     /// `RuntimeError` if the input is not of the shape of that range.

@@ -267,7 +267,7 @@ macro_rules! op {
         pub static ROWS: &[&$crate::ops::op::Op] = &[$(&$row),*];
     };
     (@rows [$($row:ident)*] $(#[doc = $doc:literal])* $id:ident $rust:ident $(as $py:literal)? (self $(, $p:ident: $k:ident $(= $d:expr)?)* $(; $($q:ident: $qk:ident $(= $qd:expr)?),+)?) -> $ret:ident $(<$inner:ty>)? $([$($field:literal),+])? = $node:literal, $surface:expr, $rule:expr $(, $samples:expr)?; $($rest:tt)*) => {
-        $(#[doc = $doc])*
+        #[doc = concat!("The row of `", stringify!($rust), "`.")]
         pub static $id: $crate::ops::op::Op = $crate::ops::op::Op {
             rust: stringify!($rust),
             name: $crate::ops::op::first_of(&[$($py,)? stringify!($rust)]),
@@ -296,7 +296,7 @@ macro_rules! op {
         $crate::ops::op::op! { @rows [$($row)* $id] $($rest)* }
     };
     (@rows [$($row:ident)*] $(#[doc = $doc:literal])* $id:ident $rust:ident $(as $py:literal)? ($($p:ident: $k:ident $(= $d:expr)?),* $(; $($q:ident: $qk:ident $(= $qd:expr)?),+)?) -> $ret:ident $(<$inner:ty>)? $([$($field:literal),+])? = $node:literal, $surface:expr, $rule:expr $(, $samples:expr)?; $($rest:tt)*) => {
-        $(#[doc = $doc])*
+        #[doc = concat!("The row of `", stringify!($rust), "`.")]
         pub static $id: $crate::ops::op::Op = $crate::ops::op::Op {
             rust: stringify!($rust),
             name: $crate::ops::op::first_of(&[$($py,)? stringify!($rust)]),

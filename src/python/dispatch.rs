@@ -216,9 +216,28 @@ macro_rules! trampolines {
 static TRAMPOLINES: [[Trampoline; 32]; 32] =
     trampolines!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
 
+/// A row's documentation as `help` shows it: rustdoc's links without their targets, its section of errors by Python's name.
+fn help_text(doc: &str) -> String {
+    let mut text = String::with_capacity(doc.len());
+    for line in doc.lines() {
+        let line = line.strip_prefix(' ').unwrap_or(line);
+        let mut rest = if line == "# Errors" { "Raises:" } else { line };
+        while let Some((before, link)) = rest.split_once("[`") {
+            let parts = link.split_once("`](").and_then(|(shown, target)| Some((shown, target.split_once(')')?.1)));
+            let Some((shown, after)) = parts else { break };
+            text.extend([before, "`", shown, "`"]);
+            rest = after;
+        }
+        text.push_str(rest);
+        text.push('\n');
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
 fn definition(name: &CString, function: Trampoline, entry: &Entry) -> PyResult<*mut ffi::PyMethodDef> {
     let op = entry.overloads[0];
-    let doc = CString::new(format!("{}\n\nSignature: {}{}", op.doc.trim(), op.name, bind::signature(op)))
+    let doc = CString::new(format!("{}\n\nSignature: {}{}", help_text(op.doc), op.name, bind::signature(op)))
         .map_err(|_| PyRuntimeError::new_err("documentation with a NUL byte"))?;
     // Lives as long as the process, as the interpreter requires.
     Ok(Box::into_raw(Box::new(ffi::PyMethodDef {

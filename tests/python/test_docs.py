@@ -40,3 +40,13 @@ def test_block(source: str, line: int) -> None:
 
 def test_the_readme_has_blocks() -> None:
     assert sum(name.startswith("README.md") for name in blocks()) >= 3
+
+
+def test_help_is_plain_text() -> None:
+    import rustgrad as torch
+
+    assert torch.argsort.__doc__ is not None
+    assert "see `sort`." in torch.argsort.__doc__
+    for name, entry in [*vars(torch).items(), *vars(torch.Tensor).items()]:
+        doc = getattr(entry, "__doc__", None) or ""
+        assert "](" not in doc and "# Errors" not in doc, name
