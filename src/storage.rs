@@ -6,7 +6,7 @@ mod alloc;
 mod guard;
 
 pub use alloc::{cache_limit, cached_bytes, empty_cache, set_cache_limit};
-pub use guard::{Guards, set_wait_hook};
+pub use guard::{Guards, Reading, set_wait_hook};
 
 use crate::error::{Error, Result};
 use std::any::Any;

@@ -19,7 +19,7 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::shape::Layout;
 use crate::storage::Storage;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -30,12 +30,19 @@ pub struct Tensor(pub(crate) Arc<Impl>);
 
 /// The identity behind a [`Tensor`].
 pub struct Impl {
-    body: Mutex<Arc<Body>>,
+    state: Mutex<State>,
     flags: AtomicU8,
-    grad_fn: Mutex<Edge>,
     extra: OnceLock<Box<Extra>>,
     /// The Python object that stands for this tensor, not owned: a new one is made when it is null or dying.
     pub(crate) python: AtomicPtr<()>,
+}
+
+/// What changes under a tensor's identity; one lock, held for moments, guards both.
+pub struct State {
+    /// What the tensor is now.
+    pub body: Arc<Body>,
+    /// The output of the node that made it.
+    pub grad_fn: Edge,
 }
 
 /// Gradients flow to it (leaf or not).
@@ -117,37 +124,50 @@ impl Tensor {
     /// A tensor without history around a body that others may hold too.
     #[inline]
     pub fn from_shared(body: Arc<Body>) -> Tensor {
-        Tensor(Arc::new(Impl {
-            body: Mutex::new(body),
-            flags: AtomicU8::new(0),
-            grad_fn: Mutex::new(Edge::NONE),
-            extra: OnceLock::new(),
-            python: AtomicPtr::new(std::ptr::null_mut()),
-        }))
+        Tensor::with_state(State { body, grad_fn: Edge::NONE }, 0)
     }
 
     /// A tensor that is an output of a node.
     #[inline]
     pub(crate) fn with_edge(body: Arc<Body>, edge: Edge) -> Tensor {
+        Tensor::with_state(State { body, grad_fn: edge }, REQUIRES_GRAD)
+    }
+
+    #[inline]
+    fn with_state(state: State, flags: u8) -> Tensor {
         Tensor(Arc::new(Impl {
-            body: Mutex::new(body),
-            flags: AtomicU8::new(REQUIRES_GRAD),
-            grad_fn: Mutex::new(edge),
+            state: Mutex::new(state),
+            flags: AtomicU8::new(flags),
             extra: OnceLock::new(),
             python: AtomicPtr::new(std::ptr::null_mut()),
         }))
     }
 
+    /// Body and history as they are, locked. Whoever holds the lock takes no other lock but those of further tensors, in
+    /// ascending order of [`id`](Self::id), and never waits for a guard.
+    #[inline]
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock()
+    }
+
+    /// Body and history of a tensor that nobody else holds, and that is nothing but a value: without flags, hooks, gradient.
+    #[inline]
+    pub(crate) fn state_mut(&mut self) -> Option<&mut State> {
+        let own = Arc::get_mut(&mut self.0)?;
+        let value_only = *own.flags.get_mut() == 0 && own.extra.get().is_none();
+        value_only.then(|| own.state.get_mut())
+    }
+
     /// A snapshot of what the tensor is now.
     #[inline]
     pub fn body(&self) -> Arc<Body> {
-        self.0.body.lock().clone()
+        self.0.state.lock().body.clone()
     }
 
     /// Publishes a new body; snapshots taken before keep the old one.
     pub(crate) fn publish(&self, body: Body) {
         let fresh = Arc::new(body);
-        let old = std::mem::replace(&mut *self.0.body.lock(), fresh);
+        let old = std::mem::replace(&mut self.0.state.lock().body, fresh);
         drop(old);
     }
 
@@ -164,25 +184,25 @@ impl Tensor {
 
     /// The sizes.
     pub fn sizes(&self) -> crate::shape::Dims {
-        self.0.body.lock().layout.sizes.clone()
+        self.0.state.lock().body.layout.sizes.clone()
     }
 
     /// Number of dimensions.
     #[inline]
     pub fn rank(&self) -> usize {
-        self.0.body.lock().layout.rank()
+        self.0.state.lock().body.layout.rank()
     }
 
     /// Number of elements.
     #[inline]
     pub fn numel(&self) -> usize {
-        self.0.body.lock().layout.numel()
+        self.0.state.lock().body.layout.numel()
     }
 
     /// Type of the elements.
     #[inline]
     pub fn dtype(&self) -> DType {
-        self.0.body.lock().dtype
+        self.0.state.lock().body.dtype
     }
 
     /// Where the elements are.
@@ -192,12 +212,12 @@ impl Tensor {
 
     /// Whether elements lie in row-major order without gaps.
     pub fn is_contiguous(&self) -> bool {
-        self.0.body.lock().layout.is_contiguous()
+        self.0.state.lock().body.layout.is_contiguous()
     }
 
     /// How often the values have been changed in place (`_version`).
     pub fn version(&self) -> u32 {
-        self.0.body.lock().version()
+        self.0.state.lock().body.version()
     }
 
     #[inline]

@@ -48,8 +48,19 @@ pub struct Meta {
 pub struct Call<'a> {
     /// The node itself: saved results find their history here.
     pub node: &'a NodeRef,
-    /// For each edge whether its gradient is asked for.
-    pub needs: &'a [bool],
+    /// For each edge whether its gradient is asked for; if not given, all that lead to a node.
+    pub asked: Option<&'a [bool]>,
+}
+
+impl Call<'_> {
+    /// Whether the gradient of edge `k` is asked for.
+    #[inline]
+    pub fn needs(&self, k: usize) -> bool {
+        match self.asked {
+            Some(asked) => asked.get(k).copied().unwrap_or(false),
+            None => self.node.edges.get(k).is_some_and(Edge::is_some),
+        }
+    }
 }
 
 /// A node's derivative and what it keeps for it.
@@ -62,6 +73,12 @@ pub trait Backward: Send + Sync {
 
     /// Lets go of what was saved; later use is an error.
     fn release(&self) {}
+
+    /// Whether the gradients it returns always have the shape and dtype of the outputs they are for, so that the engine need
+    /// not look.
+    fn fits(&self) -> bool {
+        false
+    }
 
     /// The leaf that this node accumulates into, if it is an `AccumulateGrad`.
     fn leaf(&self) -> Option<&Tensor> {
@@ -205,6 +222,12 @@ impl<B: Backward + 'static> Node<B> {
 }
 
 impl Node {
+    /// Whether it is a leaf's accumulation, which runs as soon as it is ready.
+    #[inline]
+    pub(super) fn is_accumulation(&self) -> bool {
+        self.sequence == u64::MAX
+    }
+
     /// PyTorch's name: `MulBackward0`.
     pub fn name(&self) -> Cow<'static, str> {
         self.body.name()

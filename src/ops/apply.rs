@@ -87,18 +87,32 @@ pub fn call_out(op: &'static Op, args: &Args, out: &Tensor) -> Result<Tensor> {
     Ok(out.clone())
 }
 
-/// The operators' fast path for two tensors: past binding, for rows of two operands without options.
+/// An operator on two tensors, for rows of two operands without options.
 pub fn binary(op: &'static Op, a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    match &op.rule {
-        Rule::Elementwise(rule) => formula::binary(op, rule, a, b),
-        _ => call_into(op, smallvec::smallvec![Arg::Tensor(a.clone()), Arg::Tensor(b.clone())]),
+    match small_binary(op, a, b)? {
+        Some(out) => Ok(out),
+        None => call_into(op, smallvec::smallvec![Arg::Tensor(a.clone()), Arg::Tensor(b.clone())]),
     }
 }
 
-/// The operators' fast path for a tensor and a number.
+/// An operator on a tensor and a number.
 pub fn binary_number(op: &'static Op, a: &Tensor, b: Scalar) -> Result<Tensor> {
-    match &op.rule {
-        Rule::Elementwise(rule) => formula::binary_number(op, rule, a, b),
-        _ => call_into(op, smallvec::smallvec![Arg::Tensor(a.clone()), Arg::Number(b)]),
+    match small_binary_number(op, a, b)? {
+        Some(out) => Ok(out),
+        None => call_into(op, smallvec::smallvec![Arg::Tensor(a.clone()), Arg::Number(b)]),
     }
+}
+
+/// [`binary`] if the operands are small and plain, else nothing.
+#[inline]
+pub fn small_binary(op: &'static Op, a: &Tensor, b: &Tensor) -> Result<Option<Tensor>> {
+    let Rule::Elementwise(rule) = &op.rule else { return Ok(None) };
+    formula::fast::binary(op, rule, a, b)
+}
+
+/// [`binary_number`] if the operand is small and plain, else nothing.
+#[inline]
+pub fn small_binary_number(op: &'static Op, a: &Tensor, b: Scalar) -> Result<Option<Tensor>> {
+    let Rule::Elementwise(rule) = &op.rule else { return Ok(None) };
+    formula::fast::with_number(op, rule, a, b)
 }

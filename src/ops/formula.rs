@@ -2,12 +2,11 @@
 //! formula is traced once per combination of dtypes and kinds of operands; gradient Programs of every order are derived
 //! and cached with it.
 
-mod fast;
+pub(crate) mod fast;
 mod node;
 mod run;
 mod spec;
 
-pub(crate) use fast::{binary, binary_number};
 pub(crate) use run::{forward, in_place, into_out};
 pub use spec::Accept;
 pub use spec::{Derivative, Elementwise, F, Promote, Reduced};

@@ -176,9 +176,8 @@ impl Backward for CopySlices {
         // A copy that is ours to change, in the base's order of memory.
         let whole = lay_out(&grad, &self.base)?.copy()?;
         let part = whole.as_strided(ints(size), sints(stride), offset)?;
-        let mut needs: SmallVec<[bool; 4]> = call.needs.into();
-        needs[0] = true;
-        let inner_call = Call { node: &self.inner, needs: &needs };
+        let needs: SmallVec<[bool; 4]> = (0..call.node.edges.len()).map(|k| k == 0 || call.needs(k)).collect();
+        let inner_call = Call { node: &self.inner, asked: Some(&needs) };
         let mut out = self.inner.body.backward(&inner_call, smallvec![Some(part.copy()?)])?;
         let replacement = match out[0].take() {
             Some(g) => g,

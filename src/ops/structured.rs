@@ -55,7 +55,7 @@ impl Context<'_> {
 
     /// Whether the gradient of edge `k` is asked for.
     pub fn needs(&self, k: usize) -> bool {
-        self.call.needs.get(k).copied().unwrap_or(false)
+        self.call.needs(k)
     }
 
     /// The gradient for edge `k`, computed only if it is asked for and there is one for result 0.

@@ -4,10 +4,11 @@
 use crate::ops::args::Read;
 use crate::ops::op::Outputs;
 use crate::tensor::Tensor;
+use pyo3::PyTypeInfo;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use super::tensor::PyTensor;
 
@@ -23,8 +24,10 @@ impl Slot {
 
     /// Clears the owner's slot if it still names this object.
     pub(super) fn clear(&self, owner: &AtomicPtr<()>) {
-        let me = self.0.load(Ordering::Acquire);
-        let _ = owner.compare_exchange(me, std::ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed);
+        // The slot changes under the interpreter's lock only.
+        if owner.load(Ordering::Acquire) == self.0.load(Ordering::Acquire) {
+            owner.store(std::ptr::null_mut(), Ordering::Release);
+        }
     }
 }
 
@@ -55,9 +58,36 @@ pub(super) fn wrap<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py,
 /// The object of a tensor that has none yet.
 #[inline]
 pub(super) fn wrap_new(py: Python<'_>, tensor: Tensor) -> PyResult<Bound<'_, PyTensor>> {
-    let object = Bound::new(py, PyTensor::new(tensor))?;
+    let object = new_object(py, tensor)?;
     register(&object);
     Ok(object)
+}
+
+/// Where an object of class `Tensor` keeps its Rust value, in bytes from its start; 0 until the first was made.
+static VALUE_OFFSET: AtomicUsize = AtomicUsize::new(0);
+
+/// A fresh object. `Bound::new` would call `object.__new__`, which gives each its `__dict__` at once; few tensors ever use
+/// one, and Python makes it on demand.
+#[inline]
+fn new_object(py: Python<'_>, tensor: Tensor) -> PyResult<Bound<'_, PyTensor>> {
+    let offset = VALUE_OFFSET.load(Ordering::Relaxed);
+    if offset == 0 {
+        let object = Bound::new(py, PyTensor::new(tensor))?;
+        let start = object.as_ptr() as usize;
+        VALUE_OFFSET.store(std::ptr::from_ref(object.get()) as usize - start, Ordering::Relaxed);
+        return Ok(object);
+    }
+    // SAFETY: the object is of the class whose values lie at this offset, and zeroed memory is what pyo3 starts its other
+    // fields with (no `__dict__`, no weak references; a frozen class has no borrow flag). Nothing runs before the value is
+    // there.
+    unsafe {
+        let object = ffi::PyType_GenericAlloc(PyTensor::type_object_raw(py), 0);
+        if object.is_null() {
+            return Err(PyErr::fetch(py));
+        }
+        object.byte_add(offset).cast::<PyTensor>().write(PyTensor::new(tensor));
+        Ok(Bound::from_owned_ptr(py, object).cast_into_unchecked())
+    }
 }
 
 /// Makes an object its tensor's own.

@@ -72,6 +72,9 @@ fn operator<'py>(
     if let Ok(b) = other.cast::<PyTensor>() {
         let b = &b.get().tensor;
         let result = guarded(|| {
+            if let Some(out) = apply::small_binary(op, a, b)? {
+                return Ok(out);
+            }
             let large = a.numel() >= 1 << 16 || b.numel() >= 1 << 16;
             Ok(if large { py.detach(|| apply::binary(op, a, b))? } else { apply::binary(op, a, b)? })
         })?;
@@ -80,6 +83,9 @@ fn operator<'py>(
     match number(other)? {
         Some(n) => {
             let result = guarded(|| {
+                if let Some(out) = apply::small_binary_number(op, a, n)? {
+                    return Ok(out);
+                }
                 let large = a.numel() >= 1 << 16;
                 Ok(if large { py.detach(|| apply::binary_number(op, a, n))? } else { apply::binary_number(op, a, n)? })
             })?;

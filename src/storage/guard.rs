@@ -56,6 +56,24 @@ impl Drop for Guards<'_> {
     }
 }
 
+/// A shared guard on one storage, taken without waiting.
+pub struct Reading<'a>(&'a Storage);
+
+impl<'a> Reading<'a> {
+    /// A shared guard, unless somebody is writing.
+    #[inline]
+    pub fn try_take(storage: &'a Storage) -> Option<Reading<'a>> {
+        try_acquire(storage.guard_word(), false).then_some(Reading(storage))
+    }
+}
+
+impl Drop for Reading<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.guard_word().fetch_sub(1, Ordering::Release);
+    }
+}
+
 #[inline]
 fn try_acquire(word: &AtomicU32, write: bool) -> bool {
     if write {

@@ -60,7 +60,7 @@ impl Tensor {
     /// Makes this tensor the output of a node.
     #[inline]
     pub(crate) fn set_history(&self, edge: Edge) {
-        let old = std::mem::replace(&mut *self.0.grad_fn.lock(), edge);
+        let old = std::mem::replace(&mut self.0.state.lock().grad_fn, edge);
         self.set_flag(REQUIRES_GRAD, true);
         drop(old);
     }
@@ -115,6 +115,12 @@ impl Tensor {
         self.flag(REQUIRES_GRAD)
     }
 
+    /// [`requires_grad`](Self::requires_grad) as it is, without looking whether the base of a view has moved on.
+    #[inline]
+    pub(crate) fn has_gradient_flag(&self) -> bool {
+        self.flag(REQUIRES_GRAD)
+    }
+
     /// Whether it is a leaf: made by the user, or not requiring a gradient.
     pub fn is_leaf(&self) -> bool {
         !self.grad_fn().is_some()
@@ -135,22 +141,22 @@ impl Tensor {
         if self.flag(VIEW) {
             self.refresh_history();
         }
-        self.0.grad_fn.lock().clone()
+        self.0.state.lock().grad_fn.clone()
     }
 
     /// The history as it is, though the base of a view may have moved on.
     pub(crate) fn grad_fn_as_is(&self) -> Edge {
-        self.0.grad_fn.lock().clone()
+        self.0.state.lock().grad_fn.clone()
     }
 
     /// The history as it is, if no other thread is changing it.
     pub(crate) fn try_grad_fn(&self) -> Option<Edge> {
-        self.0.grad_fn.try_lock().map(|e| e.clone())
+        self.0.state.try_lock().map(|s| s.grad_fn.clone())
     }
 
     /// Lets go of the history, for a tensor that nobody will see again.
     pub(crate) fn drop_history(&self) {
-        let old = std::mem::take(&mut *self.0.grad_fn.lock());
+        let old = std::mem::take(&mut self.0.state.lock().grad_fn);
         drop(old);
     }
 
@@ -163,7 +169,7 @@ impl Tensor {
         if !self.flag(REQUIRES_GRAD) {
             return Edge::NONE;
         }
-        let edge = self.0.grad_fn.lock().clone();
+        let edge = self.0.state.lock().grad_fn.clone();
         if edge.is_some() { edge } else { self.accumulator() }
     }
 
@@ -287,7 +293,7 @@ impl Tensor {
         if self.is_view() {
             bail!(runtime "detach_", "Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for training, and gradient_as_bucket_view is set as True, gradients are views of DDP buckets, and hence detach_() cannot be called on these gradients. To fix this error, please refer to the Optimizer.zero_grad() function in torch/optim/optimizer.py as the solution.");
         }
-        let old = std::mem::take(&mut *self.0.grad_fn.lock());
+        let old = std::mem::take(&mut self.0.state.lock().grad_fn);
         drop(old);
         self.set_flag(REQUIRES_GRAD, false);
         if let Some(e) = self.existing_extra() {

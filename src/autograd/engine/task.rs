@@ -26,62 +26,37 @@ const NODES_PER_POLL: u32 = 64;
 
 static NEXT_TASK: AtomicU32 = AtomicU32::new(1);
 
-/// A node that takes part, with the gradients that have come in.
-struct Entry {
-    node: NodeRef,
+/// How far a node is.
+struct Progress {
     /// Edges into the node whose gradient is not in yet.
     waiting: u32,
     /// Whether the node is to run; if only some inputs are asked for, most nodes need not.
     needed: bool,
+    /// What has come in for its outputs.
     grads: Grads,
 }
 
-/// One backward: the nodes reachable from its roots, numbered.
+/// One backward: the nodes reachable from its roots, numbered, and how far each is.
 pub(super) struct Task {
+    graph: Graph,
+    progress: Vec<Progress>,
+}
+
+/// What does not change while a backward runs.
+struct Graph {
     id: u32,
-    entries: Vec<Entry>,
+    nodes: Vec<NodeRef>,
     /// Numbers of nodes that carry another backward's mark.
     elsewhere: HashMap<usize, u32>,
     /// For captured outputs `(node number, output)` the place in the result.
     captures: HashMap<(u32, u32), SmallVec<[usize; 1]>>,
+    /// Whether some nodes are not needed.
+    restricted: bool,
     keep_graph: bool,
     create_graph: bool,
 }
 
-impl Task {
-    /// Numbers what is reachable from the roots and counts the edges into each node.
-    pub(super) fn new(roots: &[Edge], keep_graph: bool, create_graph: bool) -> Task {
-        let mut id = NEXT_TASK.fetch_add(1, Ordering::Relaxed);
-        if id == 0 {
-            id = NEXT_TASK.fetch_add(1, Ordering::Relaxed);
-        }
-        let mut task = Task {
-            id,
-            entries: Vec::new(),
-            elsewhere: HashMap::new(),
-            captures: HashMap::new(),
-            keep_graph,
-            create_graph,
-        };
-        for root in roots {
-            if let Some(node) = root.node() {
-                task.number_or_add(node);
-            }
-        }
-        let mut next = 0;
-        while next < task.entries.len() {
-            let node = task.entries[next].node.clone();
-            for edge in &node.edges {
-                if let Some(to) = edge.node() {
-                    let at = task.number_or_add(to);
-                    task.entries[at as usize].waiting += 1;
-                }
-            }
-            next += 1;
-        }
-        task
-    }
-
+impl Graph {
     fn mark(&self, number: u32) -> u64 {
         (self.id as u64) << 32 | number as u64
     }
@@ -100,178 +75,178 @@ impl Task {
         }
     }
 
-    fn number_or_add(&mut self, node: &NodeRef) -> u32 {
-        if let Some(number) = self.number(node) {
-            return number;
-        }
-        let number = self.entries.len() as u32;
+    /// Numbers a node that has no number yet.
+    fn add(&mut self, node: NodeRef) -> u32 {
+        let number = self.nodes.len() as u32;
         if node.mark.compare_exchange(0, self.mark(number), Ordering::Relaxed, Ordering::Relaxed).is_err() {
-            self.elsewhere.insert(Arc::as_ptr(node).cast::<()>() as usize, number);
+            self.elsewhere.insert(Arc::as_ptr(&node).cast::<()>() as usize, number);
         }
-        self.entries.push(Entry { node: node.clone(), waiting: 0, needed: true, grads: Grads::new() });
+        self.nodes.push(node);
         number
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        for (number, node) in self.nodes.iter().enumerate() {
+            // Only its own backward changes a mark that is set.
+            if node.mark.load(Ordering::Relaxed) == self.mark(number as u32) {
+                node.mark.store(0, Ordering::Relaxed);
+            }
+        }
+        // Newest first, so that each node goes while those it points to are still held here.
+        self.nodes.drain(..).for_each(drop);
+    }
+}
+
+/// Nodes for which nothing more is to come, by sequence number, the newest first.
+#[derive(Default)]
+struct Ready {
+    /// The newest, kept out of the heap: in a chain it is the only one.
+    newest: Option<(u64, u32)>,
+    others: BinaryHeap<(u64, u32)>,
+}
+
+impl Ready {
+    #[inline]
+    fn push(&mut self, sequence: u64, number: u32) {
+        let item = (sequence, number);
+        match self.newest {
+            None if self.others.peek().is_none_or(|other| *other < item) => self.newest = Some(item),
+            Some(newest) if newest < item => {
+                self.newest = Some(item);
+                self.others.push(newest);
+            }
+            _ => self.others.push(item),
+        }
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<u32> {
+        self.newest.take().or_else(|| self.others.pop()).map(|(_, number)| number)
+    }
+}
+
+impl Task {
+    /// Numbers what is reachable from the roots and counts the edges into each node.
+    pub(super) fn new(roots: &[Edge], keep_graph: bool, create_graph: bool) -> Task {
+        let mut id = NEXT_TASK.fetch_add(1, Ordering::Relaxed);
+        if id == 0 {
+            id = NEXT_TASK.fetch_add(1, Ordering::Relaxed);
+        }
+        let graph = Graph {
+            id,
+            nodes: Vec::new(),
+            elsewhere: HashMap::new(),
+            captures: HashMap::new(),
+            restricted: false,
+            keep_graph,
+            create_graph,
+        };
+        let mut task = Task { graph, progress: Vec::new() };
+        for root in roots {
+            if let Some(node) = root.node()
+                && task.graph.number(node).is_none()
+            {
+                task.add(node.clone(), 0);
+            }
+        }
+        let mut next = 0;
+        while next < task.graph.nodes.len() {
+            for k in 0..task.graph.nodes[next].edges.len() {
+                let Some(to) = task.graph.nodes[next].edges[k].node() else { continue };
+                match task.graph.number(to) {
+                    Some(number) => task.progress[number as usize].waiting += 1,
+                    None => {
+                        let to = to.clone();
+                        task.add(to, 1);
+                    }
+                }
+            }
+            next += 1;
+        }
+        task
+    }
+
+    fn add(&mut self, node: NodeRef, waiting: u32) {
+        self.graph.add(node);
+        self.progress.push(Progress { waiting, needed: true, grads: Grads::new() });
     }
 
     /// Restricts the run to what the given nodes' gradients need. `run` says whether the target itself runs (a leaf that
     /// accumulates) or is only captured into place `k` of the result.
     pub(super) fn restrict(&mut self, targets: &[(Edge, bool)]) {
-        self.entries.iter_mut().for_each(|e| e.needed = false);
-        let mut wanted = vec![false; self.entries.len()];
+        let Task { graph, progress } = self;
+        graph.restricted = true;
+        progress.iter_mut().for_each(|p| p.needed = false);
+        let mut wanted = vec![false; progress.len()];
         for (k, (edge, run)) in targets.iter().enumerate() {
-            let Some(number) = edge.node().and_then(|n| self.number(n)) else { continue };
+            let Some(number) = edge.node().and_then(|n| graph.number(n)) else { continue };
             wanted[number as usize] = true;
             if *run {
-                self.entries[number as usize].needed = true;
+                progress[number as usize].needed = true;
             } else {
-                self.captures.entry((number, edge.nr)).or_default().push(k);
+                graph.captures.entry((number, edge.nr)).or_default().push(k);
             }
         }
         // Nodes are newer than those they point to, so ascending sequence numbers see children before parents; leaves,
         // which have the largest number, point to nothing.
-        let mut order: Vec<u32> = (0..self.entries.len() as u32).collect();
-        order.sort_unstable_by_key(|&i| self.entries[i as usize].node.sequence);
+        let mut order: Vec<u32> = (0..graph.nodes.len() as u32).collect();
+        order.sort_unstable_by_key(|&i| graph.nodes[i as usize].sequence);
         for i in order {
-            let node = self.entries[i as usize].node.clone();
-            let on_path =
-                node.edges.iter().filter_map(|e| e.node().and_then(|n| self.number(n))).any(|to| wanted[to as usize]);
-            if on_path {
+            let edges = &graph.nodes[i as usize].edges;
+            let mut ends = edges.iter().filter_map(|e| e.node().and_then(|n| graph.number(n)));
+            if ends.any(|to| wanted[to as usize]) {
                 wanted[i as usize] = true;
-                self.entries[i as usize].needed = true;
+                progress[i as usize].needed = true;
             }
         }
     }
 
     /// Runs everything. `results[k]` receives what was captured for place k.
     pub(super) fn run(mut self, roots: Vec<(Edge, Tensor)>, results: &mut [Option<Tensor>]) -> Result<()> {
-        let _mode = GradMode::set(self.create_graph);
+        let _mode = GradMode::set(self.graph.create_graph);
+        let Task { graph, progress } = &mut self;
+        let graph = &*graph;
         for (edge, grad) in roots {
-            if let Some(number) = edge.node().and_then(|n| self.number(n)) {
-                self.add(number, edge.nr, grad)?;
+            if let Some((node, number)) = edge.node().and_then(|n| Some((n, graph.number(n)?))) {
+                progress[number as usize].receive(node, edge.nr, grad, graph.create_graph)?;
             }
         }
-        let mut ready = BinaryHeap::new();
-        for (number, entry) in self.entries.iter().enumerate() {
-            if entry.waiting == 0 {
-                ready.push((entry.node.sequence, number as u32));
+        let mut ready = Ready::default();
+        for (number, (node, progress)) in graph.nodes.iter().zip(progress.iter()).enumerate() {
+            if progress.waiting == 0 {
+                ready.push(node.sequence, number as u32);
             }
         }
         let mut polled = 0;
-        while let Some((_, number)) = ready.pop() {
+        while let Some(number) = ready.pop() {
             polled += 1;
             if polled % NODES_PER_POLL == 0
                 && let Some(ask) = INTERRUPT.get()
             {
                 ask()?;
             }
-            let node = self.entries[number as usize].node.clone();
-            let grads = self.step(number, &node, results)?;
-            self.send(&node, grads, &mut ready)?;
+            let grads = graph.step(number, progress, results)?;
+            graph.send(&graph.nodes[number as usize], grads, progress, &mut ready)?;
         }
         Ok(())
     }
+}
 
-    /// Runs one node and returns the gradients of its inputs.
-    fn step(&mut self, number: u32, node: &NodeRef, results: &mut [Option<Tensor>]) -> Result<Grads> {
-        let entry = &mut self.entries[number as usize];
-        let needed = entry.needed;
-        let mut grads = std::mem::take(&mut entry.grads);
-        grads.resize(node.outputs.len(), None);
-        self.before(node, &mut grads)?;
-        if !self.captures.is_empty() {
-            for (nr, grad) in grads.iter().enumerate() {
-                for &k in self.captures.get(&(number, nr as u32)).into_iter().flatten() {
-                    results[k] = grad.clone();
-                }
+impl Progress {
+    /// Takes in a gradient of output `nr`: the first is kept, others are added to it.
+    #[inline]
+    fn receive(&mut self, node: &NodeRef, nr: u32, grad: Tensor, create_graph: bool) -> Result<()> {
+        let nr = nr as usize;
+        if self.grads.len() <= nr {
+            if nr == self.grads.len() {
+                self.grads.push(Some(grad));
+                return Ok(());
             }
+            self.grads.resize(node.outputs.len().max(nr + 1), None);
         }
-        if !needed {
-            return Ok(Grads::new());
-        }
-        let needs: SmallVec<[bool; 4]> =
-            node.edges.iter().map(|e| e.node().is_some_and(|n| self.is_wanted(n))).collect();
-        let hooks = node.hooks();
-        if let Some(hooks) = hooks {
-            for (_, hook) in hooks.pre.lock().clone() {
-                if let Some(new) = hook.call(&grads, &grads)? {
-                    grads = new;
-                }
-            }
-        }
-        let seen = hooks.filter(|h| !h.post.lock().is_empty()).map(|_| grads.clone());
-        let mut out = node.body.backward(&Call { node, needs: &needs }, grads)?;
-        if let (Some(hooks), Some(seen)) = (hooks, seen) {
-            for (_, hook) in hooks.post.lock().clone() {
-                if let Some(new) = hook.call(&out, &seen)? {
-                    out = new;
-                }
-            }
-        }
-        if !self.keep_graph {
-            node.body.release();
-        }
-        Ok(out)
-    }
-
-    fn is_wanted(&self, node: &NodeRef) -> bool {
-        self.number(node).is_some_and(|n| {
-            self.entries[n as usize].needed
-                || (!self.captures.is_empty()
-                    && (0..node.outputs.len() as u32).any(|nr| self.captures.contains_key(&(n, nr))))
-        })
-    }
-
-    /// What happens to the gradients of a node's outputs before it runs: tensor hooks, then retained gradients.
-    fn before(&self, node: &NodeRef, grads: &mut Grads) -> Result<()> {
-        if let Some(leaf) = node.body.leaf() {
-            if let Some(extra) = leaf.existing_extra() {
-                for (_, hook) in extra.hooks.tensor.lock().clone() {
-                    if let Some(grad) = grads[0].take() {
-                        grads[0] = Some(run_tensor_hook(&*hook, grad)?);
-                    }
-                }
-            }
-            return Ok(());
-        }
-        let Some(hooks) = node.hooks() else { return Ok(()) };
-        for (_, nr, hook) in hooks.tensor.lock().clone() {
-            if let Some(grad) = grads[nr as usize].take() {
-                grads[nr as usize] = Some(run_tensor_hook(&*hook, grad)?);
-            }
-        }
-        for (nr, tensor) in hooks.retain.lock().clone() {
-            if let (Some(tensor), Some(grad)) = (tensor.upgrade(), &grads[nr as usize]) {
-                retain(&Tensor(tensor), grad)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends gradients along the edges of a node, and queues the nodes for which nothing more is to come.
-    fn send(&mut self, node: &NodeRef, mut grads: Grads, ready: &mut BinaryHeap<(u64, u32)>) -> Result<()> {
-        for (k, edge) in node.edges.iter().enumerate() {
-            let Some(to) = edge.node() else { continue };
-            let Some(to_number) = self.number(to) else { continue };
-            if let Some(grad) = grads.get_mut(k).and_then(Option::take) {
-                let grad = fit(node, k, edge, grad)?;
-                self.add(to_number, edge.nr, grad)?;
-            }
-            let entry = &mut self.entries[to_number as usize];
-            entry.waiting -= 1;
-            if entry.waiting == 0 {
-                ready.push((entry.node.sequence, to_number));
-            }
-        }
-        Ok(())
-    }
-
-    /// Adds a gradient to an input buffer.
-    fn add(&mut self, number: u32, nr: u32, grad: Tensor) -> Result<()> {
-        let create_graph = self.create_graph;
-        let entry = &mut self.entries[number as usize];
-        if entry.grads.len() <= nr as usize {
-            entry.grads.resize(entry.node.outputs.len().max(nr as usize + 1), None);
-        }
-        let slot = &mut entry.grads[nr as usize];
+        let slot = &mut self.grads[nr];
         *slot = Some(match slot.take() {
             None => grad,
             Some(sum) if !create_graph && ops::is_exclusive(&sum) => {
@@ -284,15 +259,114 @@ impl Task {
     }
 }
 
-impl Drop for Task {
-    fn drop(&mut self) {
-        for (number, entry) in self.entries.iter().enumerate() {
-            let mine = self.mark(number as u32);
-            let _ = entry.node.mark.compare_exchange(mine, 0, Ordering::Relaxed, Ordering::Relaxed);
+impl Graph {
+    /// Runs one node and returns the gradients of its inputs.
+    #[inline]
+    fn step(&self, number: u32, progress: &mut [Progress], results: &mut [Option<Tensor>]) -> Result<Grads> {
+        let node = &self.nodes[number as usize];
+        let needed = progress[number as usize].needed;
+        let mut grads = std::mem::take(&mut progress[number as usize].grads);
+        if grads.len() < node.outputs.len() {
+            grads.resize(node.outputs.len(), None);
         }
-        // Newest first, so that each node goes while those it points to are still held here.
-        self.entries.drain(..).for_each(drop);
+        before(node, &mut grads)?;
+        if !self.captures.is_empty() {
+            for (nr, grad) in grads.iter().enumerate() {
+                for &k in self.captures.get(&(number, nr as u32)).into_iter().flatten() {
+                    results[k] = grad.clone();
+                }
+            }
+        }
+        if !needed {
+            return Ok(Grads::new());
+        }
+        let asked: Option<SmallVec<[bool; 4]>> = self.restricted.then(|| {
+            node.edges.iter().map(|e| e.node().is_some_and(|n| self.is_wanted(n, progress))).collect()
+        });
+        let call = Call { node, asked: asked.as_deref() };
+        let out = match node.hooks() {
+            None => node.body.backward(&call, grads)?,
+            Some(hooks) => {
+                for (_, hook) in hooks.pre.lock().clone() {
+                    if let Some(new) = hook.call(&grads, &grads)? {
+                        grads = new;
+                    }
+                }
+                let seen = (!hooks.post.lock().is_empty()).then(|| grads.clone());
+                let mut out = node.body.backward(&call, grads)?;
+                if let Some(seen) = seen {
+                    for (_, hook) in hooks.post.lock().clone() {
+                        if let Some(new) = hook.call(&out, &seen)? {
+                            out = new;
+                        }
+                    }
+                }
+                out
+            }
+        };
+        if !self.keep_graph {
+            node.body.release();
+        }
+        Ok(out)
     }
+
+    fn is_wanted(&self, node: &NodeRef, progress: &[Progress]) -> bool {
+        self.number(node).is_some_and(|n| {
+            progress[n as usize].needed
+                || (!self.captures.is_empty()
+                    && (0..node.outputs.len() as u32).any(|nr| self.captures.contains_key(&(n, nr))))
+        })
+    }
+
+    /// Sends gradients along the edges of a node, and queues the nodes for which nothing more is to come.
+    #[inline]
+    fn send(&self, node: &NodeRef, grads: Grads, progress: &mut [Progress], ready: &mut Ready) -> Result<()> {
+        // A hook may have put anything in the place of a node's gradients.
+        let fitting = node.body.fits() && node.hooks().is_none();
+        let mut grads = grads.into_iter();
+        for (k, edge) in node.edges.iter().enumerate() {
+            let grad = grads.next().flatten();
+            let Some(to) = edge.node() else { continue };
+            let Some(to_number) = self.number(to) else { continue };
+            let progress = &mut progress[to_number as usize];
+            if let Some(grad) = grad {
+                let grad = if fitting { grad } else { fit(node, k, edge, grad)? };
+                progress.receive(to, edge.nr, grad, self.create_graph)?;
+            }
+            progress.waiting -= 1;
+            if progress.waiting == 0 {
+                ready.push(to.sequence, to_number);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What happens to the gradients of a node's outputs before it runs: tensor hooks, then retained gradients.
+#[inline]
+fn before(node: &NodeRef, grads: &mut Grads) -> Result<()> {
+    if node.is_accumulation() {
+        if let Some(extra) = node.body.leaf().and_then(Tensor::existing_extra) {
+            for (_, hook) in extra.hooks.tensor.lock().clone() {
+                if let Some(grad) = grads[0].take() {
+                    grads[0] = Some(run_tensor_hook(&*hook, grad)?);
+                }
+            }
+        }
+        return Ok(());
+    }
+    let Some(hooks) = node.hooks() else { return Ok(()) };
+    for (_, nr, hook) in hooks.tensor.lock().clone() {
+        if let Some(grad) = grads[nr as usize].take() {
+            grads[nr as usize] = Some(run_tensor_hook(&*hook, grad)?);
+        }
+    }
+    for (nr, tensor) in hooks.retain.lock().clone() {
+        if let (Some(tensor), Some(grad)) = (tensor.upgrade(), &grads[nr as usize]) {
+            retain(&Tensor(tensor), grad)?;
+        }
+    }
+    Ok(())
 }
 
 /// Keeps a non-leaf's gradient.
@@ -309,7 +383,7 @@ fn retain(tensor: &Tensor, grad: &Tensor) -> Result<()> {
 fn fit(node: &NodeRef, k: usize, edge: &Edge, grad: Tensor) -> Result<Tensor> {
     let Some(meta) = edge.node().and_then(|n| n.outputs.get(edge.nr as usize)) else { return Ok(grad) };
     let (same_shape, same_dtype) = {
-        let body = grad.body();
+        let body = &grad.state().body;
         (body.layout.sizes == meta.sizes, body.dtype == meta.dtype)
     };
     if same_shape && same_dtype {

@@ -97,6 +97,25 @@ impl Executable {
         Ok(())
     }
 
+    /// Runs the program on memory as it is; false, and nothing done, if it is not compiled yet or has several parts.
+    ///
+    /// # Safety
+    /// Every pointer leads to `total` values of the type of its operand (a plain float), one after another, readable or
+    /// writable and not used by anybody else meanwhile; no output overlaps an input.
+    #[inline]
+    pub(crate) unsafe fn run_plain(
+        &self,
+        total: usize,
+        inputs: &[*const u8],
+        scalars: &[Scalar],
+        outputs: &[*mut u8],
+    ) -> bool {
+        let Some([(_, compiled)]) = self.parts.get().map(|p| &p[..]) else { return false };
+        // SAFETY: the caller's contract.
+        unsafe { plain(compiled, total, inputs, scalars, outputs) };
+        true
+    }
+
     /// Runs all outputs, which keep the same dimensions.
     #[allow(clippy::too_many_arguments, reason = "a private helper of run, with its arguments")]
     fn run_group(
@@ -415,39 +434,63 @@ fn quick(
     // Nobody else can see memory that was just allocated.
     let shared = outputs.iter().map(|o| o.storage).filter(|s| !s.is_unique());
     let _guards = Guards::take(inputs.iter().map(|o| o.storage), shared);
-    let total = numel(sizes);
+    let mut sources: SmallVec<[*const u8; 4]> = SmallVec::new();
+    for o in inputs {
+        sources.push(element_ptr(o));
+    }
+    let mut results: SmallVec<[*mut u8; 2]> = SmallVec::new();
+    for o in outputs {
+        results.push(element_ptr(o));
+    }
+    // SAFETY: guarded, contiguous, of the program's types, and no output's storage is an input's.
+    unsafe { plain(compiled, numel(sizes), &sources, scalars, &results) };
+    true
+}
+
+/// Runs a program on memory as it is.
+///
+/// # Safety
+/// Every pointer leads to `total` values of its operand's type one after another, readable or writable and not written or
+/// read by anybody else meanwhile; no output overlaps an input.
+#[inline]
+unsafe fn plain(
+    compiled: &Compiled,
+    total: usize,
+    inputs: &[*const u8],
+    scalars: &[Scalar],
+    outputs: &[*mut u8],
+) {
     if let Some(single) = &compiled.single {
         let mut constants = [0u64; 3];
         let mut args = [std::ptr::null(); 3];
         for ((arg, constant), place) in args.iter_mut().zip(&mut constants).zip(&single.args) {
             *arg = match *place {
-                vm::Place::Input(k) => element_ptr(&inputs[k as usize]).cast_const(),
+                vm::Place::Input(k) => inputs[k as usize],
                 vm::Place::Constant(fill) => {
                     *constant = fill.bits(scalars);
                     std::ptr::from_ref(constant).cast()
                 }
             };
         }
-        // SAFETY: guarded, contiguous, of the kernel's types, and the output's storage is no input's. A constant is one
-        // value, its low bytes first, as the kernels with a scalar operand read it.
-        unsafe { (single.kernel)(total, args, element_ptr(&outputs[0])) };
-        return true;
+        // SAFETY: the caller's contract. A constant is one value, its low bytes first, as the kernels with a scalar operand
+        // read it.
+        unsafe { (single.kernel)(total, args, outputs[0]) };
+        return;
     }
     if total == 0 {
-        return true;
+        return;
     }
     let mut machine = Machine::new(compiled, scalars, total);
     for start in (0..total).step_by(BLOCK) {
-        for (k, o) in inputs.iter().enumerate() {
-            machine.set_input(k, element_ptr(o).wrapping_add(start * o.dtype.size()));
+        for (k, (from, ty)) in inputs.iter().zip(&compiled.inputs).enumerate() {
+            machine.set_input(k, from.wrapping_add(start * ty.dtype().size()).cast_mut());
         }
-        for (k, o) in outputs.iter().enumerate() {
-            machine.set_output(k, element_ptr(o).wrapping_add(start * o.dtype.size()));
+        for (k, (to, (_, ty))) in outputs.iter().zip(&compiled.outputs).enumerate() {
+            machine.set_output(k, to.wrapping_add(start * ty.dtype().size()));
         }
-        // SAFETY: a block inside contiguous operands of the registers' types; guarded; outputs overlap nothing.
+        // SAFETY: a block inside the operands; the rest is the caller's contract.
         unsafe { machine.run(BLOCK.min(total - start)) };
     }
-    true
 }
 
 #[cfg(test)]

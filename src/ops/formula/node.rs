@@ -1,18 +1,18 @@
 //! The graph node of every elementwise operation: it runs the gradient Program of its specialisation.
 
+use super::fast;
 use super::run::{apply, execute, results};
 use super::spec::{GradSpec, Spec};
 use crate::autograd::mode;
 use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, NodeRef, SavedAttribute};
 use crate::autograd::saved::{SavedTensor, freed};
-use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::ops::inplace;
 use crate::program::Source;
 use crate::scalar::Scalar;
 use crate::shape::{Dims, Layout, numel};
 use crate::storage::Storage;
-use crate::tensor::{Body, Tensor};
+use crate::tensor::{Body, State, Tensor};
 use parking_lot::Mutex;
 use smallvec::{SmallVec, smallvec};
 use std::borrow::Cow;
@@ -20,7 +20,9 @@ use std::sync::Arc;
 
 /// What the node keeps.
 struct ElementwiseBackward {
-    spec: Arc<Spec>,
+    spec: &'static Spec,
+    /// Whether it was recorded on the fast path: operands and result are plain, of one shape and float dtype.
+    plain: bool,
     /// The index space, where it is not the shape of the output.
     sizes: Option<Box<Dims>>,
     /// The shape in which a reduced output broadcasts to the index space, where it is not the output's own.
@@ -44,7 +46,7 @@ fn needs_mask(tensors: &[Tensor]) -> u32 {
 
 /// Makes the node of a call and hangs its outputs on it.
 pub(super) fn record(
-    spec: &Arc<Spec>,
+    spec: &'static Spec,
     sizes: &Dims,
     aligned: Option<&Dims>,
     tensors: &[Tensor],
@@ -68,7 +70,7 @@ pub(super) fn record(
 /// Makes the node of an in-place call and puts it before the target.
 #[allow(clippy::too_many_arguments, reason = "a call is that many things")]
 pub(super) fn record_in_place(
-    spec: &Arc<Spec>,
+    spec: &'static Spec,
     sizes: &Dims,
     tensors: &[Tensor],
     bodies: &[Arc<Body>],
@@ -80,45 +82,70 @@ pub(super) fn record_in_place(
     inplace::rebase(target, node, 0)
 }
 
+/// What a call on the fast path gathers for its node while the states of its operands are locked.
+pub(super) struct Recording {
+    edges: SmallVec<[Edge; 2]>,
+    /// The operands, as a mask, to which gradients flow.
+    needs: u32,
+    saved: Saved,
+}
+
+impl Recording {
+    #[inline]
+    pub(super) fn new(spec: &'static Spec, operands: &[(&Tensor, &State)], out: &Arc<Body>) -> Result<Recording> {
+        let mut edges: SmallVec<[Edge; 2]> = SmallVec::new();
+        let mut needs = 0;
+        for input in &spec.edges {
+            edges.push(match input.map(|k| (k, operands[k as usize])) {
+                Some((k, (tensor, state))) if tensor.has_gradient_flag() => {
+                    needs |= 1 << k;
+                    state.grad_fn.clone()
+                }
+                _ => Edge::NONE,
+            });
+        }
+        let mut saved = Saved::new();
+        for &source in &spec.gradient_ref(needs).reads {
+            let value = match source {
+                Source::Input(k) => {
+                    let (tensor, state) = operands[k as usize];
+                    SavedTensor::input(spec.op, tensor, state.body.clone())?
+                }
+                Source::Result(k) => SavedTensor::result(out.clone(), k as u32),
+            };
+            saved.push((source, value));
+        }
+        Ok(Recording { edges, needs, saved })
+    }
+}
+
 /// The node of a call on the fast path: one result of the shape of its operands, all of one float dtype.
 #[inline]
 pub(super) fn quick_node(
-    spec: &Arc<Spec>,
+    spec: &'static Spec,
     tensors: &[&Tensor],
-    bodies: &[Arc<Body>],
+    recording: Recording,
     scalars: &[Scalar],
-    out: &Arc<Body>,
-) -> Result<NodeRef> {
-    let mut edges: SmallVec<[Edge; 2]> = SmallVec::new();
-    let mut needs = 0;
-    for input in &spec.edges {
-        let edge = match input {
-            Some(k) => tensors[*k as usize].edge(),
-            None => Edge::NONE,
-        };
-        if let (true, Some(k)) = (edge.is_some(), input) {
-            needs |= 1 << k;
+    out: &Body,
+) -> NodeRef {
+    let Recording { mut edges, needs, saved } = recording;
+    for (edge, input) in edges.iter_mut().zip(&spec.edges) {
+        if let (false, Some(k)) = (edge.is_some(), input)
+            && needs >> k & 1 == 1
+        {
+            // A leaf's gradient goes to its accumulation, whose node is made without the lock.
+            *edge = tensors[*k as usize].edge();
         }
-        edges.push(edge);
-    }
-    let mut saved = Saved::new();
-    for &source in &spec.gradient_ref(needs).reads {
-        let value = match source {
-            Source::Input(k) => SavedTensor::input(spec.op, tensors[k as usize], bodies[k as usize].clone())?,
-            Source::Result(k) => SavedTensor::result(out.clone(), k as u32),
-        };
-        saved.push((source, value));
     }
     let mut metas: SmallVec<[Meta; 1]> = SmallVec::new();
     metas.push(Meta { sizes: out.layout.sizes.clone(), dtype: out.dtype });
     let scalars = SmallVec::from_slice(scalars);
-    let body =
-        ElementwiseBackward { spec: spec.clone(), sizes: None, aligned: None, scalars, saved: Mutex::new(Some(saved)) };
-    Ok(Node::shared(edges, metas, body))
+    let saved = Mutex::new(Some(saved));
+    Node::shared(edges, metas, ElementwiseBackward { spec, plain: true, sizes: None, aligned: None, scalars, saved })
 }
 
 fn make(
-    spec: &Arc<Spec>,
+    spec: &'static Spec,
     sizes: &Dims,
     aligned: Option<&Dims>,
     tensors: &[Tensor],
@@ -153,7 +180,8 @@ fn make(
     let metas = outputs.iter().map(|b| Meta { sizes: b.layout.sizes.clone(), dtype: b.dtype }).collect();
     let own_sizes = outputs[0].layout.sizes != *sizes;
     let body = ElementwiseBackward {
-        spec: spec.clone(),
+        spec,
+        plain: false,
         sizes: own_sizes.then(|| Box::new(sizes.clone())),
         aligned: aligned.filter(|a| **a != outputs[0].layout.sizes).map(|a| Box::new(a.clone())),
         scalars: scalars.clone(),
@@ -191,24 +219,22 @@ impl ElementwiseBackward {
             .collect()
     }
 
-    /// The commonest backward: one cotangent, plain in memory as the saved values are, and gradients of its shape. `None`
-    /// where the case is another.
+    /// Backward of what was recorded on the fast path, if the cotangent is plain too; otherwise nothing, and `grads` is as
+    /// it was.
     #[inline]
-    fn quick(&self, call: &Call<'_>, grad: &Tensor) -> Result<Option<Grads>> {
+    fn quick(&self, call: &Call<'_>, grads: &mut Grads) -> Result<Option<Grads>> {
         let node = call.node;
         let meta = &node.outputs[0];
-        let g = grad.body();
-        let plain = |b: &Body| b.dtype == meta.dtype && b.layout.sizes == meta.sizes && b.layout.is_contiguous();
-        if !(plain(&g) && matches!(meta.dtype, DType::F32 | DType::F64) && self.spec.outputs[0] == meta.dtype) {
-            return Ok(None);
+        let [Some(grad)] = &mut grads[..] else { return Ok(None) };
+        {
+            let g = &grad.state().body;
+            if !(g.dtype == meta.dtype && g.layout.sizes == meta.sizes && fast::is_plain(g)) {
+                return Ok(None);
+            }
         }
         let mut needs = 0;
-        for ((input, need), edge) in self.spec.edges.iter().zip(call.needs).zip(&node.edges) {
-            if let (Some(k), true) = (input, need) {
-                let Some(target) = edge.node().and_then(|n| n.outputs.get(edge.nr as usize)) else { return Ok(None) };
-                if target.sizes != meta.sizes || target.dtype != meta.dtype || *k > 2 {
-                    return Ok(None);
-                }
+        for (at, input) in self.spec.edges.iter().enumerate() {
+            if let (Some(k), true) = (input, call.needs(at)) {
                 needs |= 1 << k;
             }
         }
@@ -217,43 +243,62 @@ impl ElementwiseBackward {
             return Ok(None);
         }
         // Gradients that are just the cotangent are handed on; the others are computed together.
-        let mut passing = 0;
-        let mut next = gradient.passes.iter();
-        for k in 0..3 {
-            if needs >> k & 1 == 1 && *next.next().unwrap_or(&None) == Some(0) {
-                passing |= 1 << k;
-            }
-        }
+        let passing = gradient.passing;
         let computed = needs & !passing;
-        let mut results: SmallVec<[Body; 2]> = SmallVec::new();
+        if passing != 0 && computed != 0 {
+            gradient = self.spec.gradient_ref(computed);
+        }
+        let mut results: SmallVec<[Tensor; 2]> = SmallVec::new();
         if computed != 0 {
-            if passing != 0 {
-                gradient = self.spec.gradient_ref(computed);
+            let saved = self.saved.lock();
+            let mut bodies: SmallVec<[&Body; 3]> = SmallVec::new();
+            for source in &gradient.reads {
+                bodies.push(self.find(&saved, node, *source)?.body(node)?);
             }
-            let mut bodies: SmallVec<[Arc<Body>; 3]> = SmallVec::new();
-            bodies.push(g);
-            {
-                let saved = self.saved.lock();
-                for source in &gradient.reads {
-                    let body = self.find(&saved, node, *source)?.body(node)?;
-                    if !plain(body) {
-                        return Ok(None);
-                    }
-                    bodies.push(body.clone());
+            let Some(_reading) = fast::read_all(bodies.iter().copied()) else { return Ok(None) };
+            let n = numel(&meta.sizes);
+            let mut inputs: SmallVec<[*const u8; 4]> = SmallVec::new();
+            inputs.push(std::ptr::null());
+            for body in &bodies {
+                inputs.push(fast::first_byte(body));
+            }
+            let executable = &gradient.spec.executable;
+            let reused = if gradient.passes.len() == 1 && passing == 0 { fast::Reused::of(grad) } else { None };
+            if let Some(reused) = &reused {
+                inputs[0] = reused.from();
+                // SAFETY: saved values are plain, of this dtype, and guarded; the output is the cotangent's memory, which
+                // is ours alone and was copied.
+                if !unsafe { executable.run_plain(n, &inputs, &self.scalars, &[reused.to()]) } {
+                    return Ok(None);
+                }
+                results.extend(grads[0].take());
+            } else {
+                let body = grad.body();
+                let Some(_grad) = fast::read_all(std::iter::once(&*body)) else { return Ok(None) };
+                inputs[0] = fast::first_byte(&body);
+                let mut outputs: SmallVec<[*mut u8; 2]> = SmallVec::new();
+                for _ in 0..gradient.passes.len() {
+                    let storage = Storage::uninit(self.spec.op, n * meta.dtype.size())?;
+                    outputs.push(storage.ptr());
+                    let layout = Layout::contiguous(meta.sizes.clone());
+                    results.push(Tensor::from_body(Body::new(storage, layout, meta.dtype)));
+                }
+                // SAFETY: cotangent and saved values are plain, of this dtype, and guarded; the outputs are fresh.
+                if !unsafe { executable.run_plain(n, &inputs, &self.scalars, &outputs) } {
+                    return Ok(None);
                 }
             }
-            for _ in 0..gradient.passes.len() {
-                let storage = Storage::uninit(self.spec.op, numel(&meta.sizes) * meta.dtype.size())?;
-                results.push(Body::new(storage, Layout::contiguous(meta.sizes.clone()), meta.dtype));
-            }
-            execute(&gradient.spec, &meta.sizes, &bodies, &self.scalars, &results)?;
         }
         let mut results = results.into_iter();
         let mut out = Grads::new();
+        let mut left = passing.count_ones();
         for input in &self.spec.edges {
             out.push(match input {
-                Some(k) if passing >> k & 1 == 1 => Some(grad.clone()),
-                Some(k) if computed >> k & 1 == 1 => results.next().map(Tensor::from_body),
+                Some(k) if passing >> k & 1 == 1 => {
+                    left -= 1;
+                    if left == 0 { grads[0].take() } else { grads[0].clone() }
+                }
+                Some(k) if computed >> k & 1 == 1 => results.next(),
                 _ => None,
             });
         }
@@ -325,11 +370,15 @@ impl Backward for ElementwiseBackward {
         Cow::Owned(self.spec.node.to_string())
     }
 
+    fn fits(&self) -> bool {
+        self.plain
+    }
+
     fn backward(&self, call: &Call<'_>, mut grads: Grads) -> Result<Grads> {
         let node = call.node;
-        if let ([Some(grad)], None, None) = (&grads[..], &self.sizes, &self.aligned)
+        if self.plain
             && !mode::is_grad_enabled()
-            && let Some(out) = self.quick(call, grad)?
+            && let Some(out) = self.quick(call, &mut grads)?
         {
             return Ok(out);
         }
@@ -339,8 +388,8 @@ impl Backward for ElementwiseBackward {
             }
         }
         let mut needs = 0u32;
-        for (input, need) in self.spec.edges.iter().zip(call.needs) {
-            if let (Some(k), true) = (input, need) {
+        for (at, input) in self.spec.edges.iter().enumerate() {
+            if let (Some(k), true) = (input, call.needs(at)) {
                 needs |= 1 << k;
             }
         }

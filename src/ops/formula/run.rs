@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 
 /// A call whose operands are sorted out.
 pub(super) struct Prepared {
-    pub spec: Arc<Spec>,
+    pub spec: &'static Spec,
     pub tensors: SmallVec<[Tensor; 3]>,
     pub bodies: SmallVec<[Arc<Body>; 3]>,
     pub scalars: SmallVec<[Scalar; 2]>,
@@ -330,7 +330,7 @@ fn execute_into(spec: &Spec, sizes: &[usize], inputs: &[Arc<Body>], scalars: &[S
 
 /// Runs a specialisation (a gradient) on tensors, recording it if grad mode is on. `targets` are the shapes of the results.
 pub(super) fn apply(
-    spec: &Arc<Spec>,
+    spec: &'static Spec,
     sizes: &Dims,
     tensors: SmallVec<[Tensor; 3]>,
     scalars: &[Scalar],
@@ -341,5 +341,5 @@ pub(super) fn apply(
     let outputs = results(spec, sizes, &bodies, targets)?;
     execute(spec, sizes, &bodies, scalars, &outputs)?;
     let scalars = SmallVec::from_slice(scalars);
-    finish(Prepared { spec: spec.clone(), tensors, bodies, scalars, sizes: sizes.clone(), reduced: None }, outputs)
+    finish(Prepared { spec, tensors, bodies, scalars, sizes: sizes.clone(), reduced: None }, outputs)
 }

@@ -290,8 +290,8 @@ pub(super) struct Key {
 /// Specialisations of a row.
 pub struct Cache {
     /// Those of the commonest calls: all tensors float32 or all float64, no variant.
-    common: [OnceLock<Arc<Spec>>; 8],
-    all: Mutex<Option<HashMap<Key, Arc<Spec>>>>,
+    common: [OnceLock<&'static Spec>; 8],
+    all: Mutex<Option<HashMap<Key, &'static Spec>>>,
 }
 
 impl Cache {
@@ -332,50 +332,41 @@ pub struct Spec {
     /// which a node further down might multiply by infinity.
     derived: bool,
     averaged: bool,
-    quick: [OnceLock<Arc<GradSpec>>; QUICK],
-    gradients: Mutex<Vec<(u32, Arc<GradSpec>)>>,
+    quick: [OnceLock<&'static GradSpec>; QUICK],
+    gradients: Mutex<Vec<(u32, &'static GradSpec)>>,
 }
 
 /// The gradient of a specialisation, for some inputs and cotangents: itself a specialisation.
 pub struct GradSpec {
     /// Inputs: the cotangents, then `reads`; outputs: a gradient for each input that needs one.
-    pub(super) spec: Arc<Spec>,
+    pub(super) spec: &'static Spec,
     /// Which forward values it reads after the cotangents.
     pub(super) reads: SmallVec<[Source; 3]>,
     /// The inputs, as a mask, that have an output: those asked for, less those on which nothing depends.
     pub(super) needs: u32,
     /// For each output, if it is nothing but one of the inputs, which one: it need not be computed.
     pub(super) passes: SmallVec<[Option<u16>; 2]>,
+    /// The inputs, as a mask, whose gradient is nothing but the first cotangent.
+    pub(super) passing: u32,
 }
 
 impl Elementwise {
     /// The specialisation for a key.
-    pub(super) fn specialise(&'static self, op: &'static Op, key: Key) -> Arc<Spec> {
+    pub(super) fn specialise(&'static self, op: &'static Op, key: Key) -> &'static Spec {
         let mut all = self.cache.all.lock();
         let map = all.get_or_insert_with(HashMap::new);
         if let Some(spec) = map.get(&key) {
-            return spec.clone();
+            return spec;
         }
-        let spec = Arc::new(self.trace(op, &key));
-        map.insert(key, spec.clone());
+        let spec: &'static Spec = Box::leak(Box::new(self.trace(op, &key)));
+        map.insert(key, spec);
         spec
     }
 
-    /// The specialisation of a call whose operands are tensors of one dtype, or one of them a number: slot `shape` of the
+    /// The specialisation of a call whose operands are tensors of one dtype, or one of them a number: slot `slot` of the
     /// cache, made from a key on first use.
     #[inline]
-    pub(super) fn common(&'static self, op: &'static Op, slot: usize, key: impl FnOnce() -> Key) -> Arc<Spec> {
-        self.cache.common[slot].get_or_init(|| self.specialise(op, key())).clone()
-    }
-
-    /// [`common`](Self::common) without a reference count.
-    #[inline]
-    pub(super) fn common_ref(
-        &'static self,
-        op: &'static Op,
-        slot: usize,
-        key: impl FnOnce() -> Key,
-    ) -> &'static Arc<Spec> {
+    pub(super) fn common(&'static self, op: &'static Op, slot: usize, key: impl FnOnce() -> Key) -> &'static Spec {
         self.cache.common[slot].get_or_init(|| self.specialise(op, key()))
     }
 
@@ -463,24 +454,24 @@ fn cast_output(program: Program, result: DType) -> Program {
 
 impl Spec {
     /// The gradient for the inputs in the mask `needs`, given the cotangents in the mask `present`.
-    pub(super) fn gradient(&self, needs: u32, present: u32) -> Arc<GradSpec> {
+    pub(super) fn gradient(&self, needs: u32, present: u32) -> &'static GradSpec {
         if present == 1 && needs < QUICK as u32 {
-            return self.gradient_ref(needs).clone();
+            return self.gradient_ref(needs);
         }
         let key = needs | present << 16;
         let mut known = self.gradients.lock();
         if let Some((_, g)) = known.iter().find(|(k, _)| *k == key) {
-            return g.clone();
+            return g;
         }
-        let g = Arc::new(self.derive(needs, present));
-        known.push((key, g.clone()));
+        let g: &'static GradSpec = Box::leak(Box::new(self.derive(needs, present)));
+        known.push((key, g));
         g
     }
 
     /// The gradient of the commonest kind: one result, at most three inputs.
     #[inline]
-    pub(super) fn gradient_ref(&self, needs: u32) -> &Arc<GradSpec> {
-        self.quick[needs as usize].get_or_init(|| Arc::new(self.derive(needs, 1)))
+    pub(super) fn gradient_ref(&self, needs: u32) -> &'static GradSpec {
+        self.quick[needs as usize].get_or_init(|| Box::leak(Box::new(self.derive(needs, 1))))
     }
 
     fn derive(&self, wanted: u32, present: u32) -> GradSpec {
@@ -515,7 +506,7 @@ impl Spec {
                 Inst::Input(k) if inputs[k as usize] == *dtype => Some(k),
                 _ => None,
             });
-        let passes = passes.collect();
+        let passes: SmallVec<[Option<u16>; 2]> = passes.collect();
         let base = self
             .node
             .strip_suffix('0')
@@ -544,7 +535,10 @@ impl Spec {
             gradients: Mutex::default(),
         };
         let needs = needs.iter().enumerate().fold(0, |m, (k, n)| m | (*n as u32) << k);
-        GradSpec { spec: Arc::new(spec), reads, needs, passes }
+        let mut wanted = (0..32u32).filter(|k| needs >> k & 1 == 1);
+        let passing = passes.iter().filter_map(|p| Some((*p, wanted.next()?))).filter(|(p, _)| *p == Some(0));
+        let passing = passing.fold(0, |m, (_, k)| m | 1 << k);
+        GradSpec { spec: Box::leak(Box::new(spec)), reads, needs, passes, passing }
     }
 
     /// The gradients of the program's inputs by the row's own derivative.
