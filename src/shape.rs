@@ -8,14 +8,15 @@ use std::ops::{Deref, DerefMut};
 /// How many dimensions are kept without a heap allocation.
 const INLINE: usize = 4;
 
-/// A short list of numbers, one per dimension, inline up to rank 4. Cloning an inline list is a copy of bytes.
+/// A short list of numbers, one per dimension, inline up to rank 4. A plain struct on purpose: moving an enum with so small
+/// a tag makes the compiler copy from odd addresses, which stalls on values just written, and these lists move all the time.
 #[derive(Clone)]
-pub struct Dims<T: Copy + Default = usize>(Repr<T>);
-
-#[derive(Clone)]
-enum Repr<T: Copy> {
-    Inline(u8, [T; INLINE]),
-    Heap(Vec<T>),
+pub struct Dims<T: Copy + Default = usize> {
+    /// How many numbers `inline` holds, if there is no heap.
+    count: usize,
+    inline: [T; INLINE],
+    #[allow(clippy::box_collection, reason = "one word where there is none, which is nearly always")]
+    heap: Option<Box<Vec<T>>>,
 }
 
 /// Strides in elements, one per dimension.
@@ -25,40 +26,46 @@ impl<T: Copy + Default> Dims<T> {
     /// No dimensions.
     #[inline]
     pub fn new() -> Self {
-        Dims(Repr::Inline(0, [T::default(); INLINE]))
+        Dims { count: 0, inline: [T::default(); INLINE], heap: None }
     }
 
     /// A copy of a slice.
     #[inline]
     pub fn from_slice(s: &[T]) -> Self {
+        let mut dims = Dims::new();
         if s.len() <= INLINE {
-            let mut buf = [T::default(); INLINE];
-            buf[..s.len()].copy_from_slice(s);
-            Dims(Repr::Inline(s.len() as u8, buf))
+            dims.count = s.len();
+            dims.inline[..s.len()].copy_from_slice(s);
         } else {
-            Dims(Repr::Heap(s.to_vec()))
+            dims.heap = Some(Box::new(s.to_vec()));
         }
+        dims
     }
 
     /// `n` times the same value.
     #[inline]
     pub fn filled(value: T, n: usize) -> Self {
-        if n <= INLINE { Dims(Repr::Inline(n as u8, [value; INLINE])) } else { Dims(Repr::Heap(vec![value; n])) }
+        if n <= INLINE {
+            Dims { count: n, inline: [value; INLINE], heap: None }
+        } else {
+            Dims { heap: Some(Box::new(vec![value; n])), ..Dims::new() }
+        }
     }
 
     /// Appends a value.
+    #[inline]
     pub fn push(&mut self, value: T) {
-        match &mut self.0 {
-            Repr::Inline(n, buf) if (*n as usize) < INLINE => {
-                buf[*n as usize] = value;
-                *n += 1;
+        match &mut self.heap {
+            None if self.count < INLINE => {
+                self.inline[self.count] = value;
+                self.count += 1;
             }
-            Repr::Inline(_, buf) => {
-                let mut v = buf.to_vec();
-                v.push(value);
-                self.0 = Repr::Heap(v);
+            None => {
+                let mut all = self.inline.to_vec();
+                all.push(value);
+                self.heap = Some(Box::new(all));
             }
-            Repr::Heap(v) => v.push(value),
+            Some(all) => all.push(value),
         }
     }
 
@@ -72,13 +79,13 @@ impl<T: Copy + Default> Dims<T> {
     #[inline]
     pub fn remove(&mut self, at: usize) -> T {
         let value = self[at];
-        match &mut self.0 {
-            Repr::Inline(n, buf) => {
-                buf.copy_within(at + 1..*n as usize, at);
-                *n -= 1;
+        match &mut self.heap {
+            None => {
+                self.inline.copy_within(at + 1..self.count, at);
+                self.count -= 1;
             }
-            Repr::Heap(v) => {
-                v.remove(at);
+            Some(all) => {
+                all.remove(at);
             }
         }
         value
@@ -95,9 +102,9 @@ impl<T: Copy + Default> Deref for Dims<T> {
     type Target = [T];
     #[inline]
     fn deref(&self) -> &[T] {
-        match &self.0 {
-            Repr::Inline(n, buf) => &buf[..*n as usize],
-            Repr::Heap(v) => v,
+        match &self.heap {
+            None => &self.inline[..self.count],
+            Some(all) => all,
         }
     }
 }
@@ -105,9 +112,9 @@ impl<T: Copy + Default> Deref for Dims<T> {
 impl<T: Copy + Default> DerefMut for Dims<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [T] {
-        match &mut self.0 {
-            Repr::Inline(n, buf) => &mut buf[..*n as usize],
-            Repr::Heap(v) => v,
+        match &mut self.heap {
+            None => &mut self.inline[..self.count],
+            Some(all) => all,
         }
     }
 }

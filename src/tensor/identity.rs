@@ -1,7 +1,7 @@
 //! The autograd side of a tensor's identity: whether it requires a gradient, its history, its gradient, and what it is a
 //! view of.
 
-use super::{Body, INFERENCE, Impl, REQUIRES_GRAD, Tensor, VIEW};
+use super::{Body, INFERENCE, Impl, REQUIRES_GRAD, State, Tensor, VIEW};
 use crate::autograd::engine::AccumulateGrad;
 use crate::autograd::hooks::{List, TensorHook};
 use crate::autograd::mode;
@@ -169,16 +169,21 @@ impl Tensor {
         if !self.flag(REQUIRES_GRAD) {
             return Edge::NONE;
         }
-        let edge = self.0.state.lock().grad_fn.clone();
-        if edge.is_some() { edge } else { self.accumulator() }
+        self.edge_locked(&self.state())
     }
 
-    fn accumulator(&self) -> Edge {
+    /// [`edge`](Self::edge) of a tensor that requires a gradient and whose state is locked.
+    #[inline]
+    pub(crate) fn edge_locked(&self, state: &State) -> Edge {
+        if state.grad_fn.is_some() { state.grad_fn.clone() } else { self.accumulator(&state.body) }
+    }
+
+    fn accumulator(&self, body: &Body) -> Edge {
         let mut slot = self.extra().accumulator.lock();
         if let Some(node) = slot.as_ref().and_then(Weak::upgrade) {
             return Edge::new(node, 0);
         }
-        let node = AccumulateGrad::node(self);
+        let node = AccumulateGrad::node(self, body);
         *slot = Some(Arc::downgrade(&node));
         Edge::new(node, 0)
     }

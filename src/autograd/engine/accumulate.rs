@@ -4,7 +4,7 @@ use crate::autograd::mode;
 use crate::autograd::node::{Backward, Call, Grads, Meta, Node, NodeRef};
 use crate::error::Result;
 use crate::ops;
-use crate::tensor::Tensor;
+use crate::tensor::{Body, Tensor};
 use smallvec::smallvec;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,9 +15,8 @@ pub struct AccumulateGrad {
 }
 
 impl AccumulateGrad {
-    /// The node for a leaf. [`Tensor::edge`] makes it on demand and finds it again while it lives.
-    pub(crate) fn node(leaf: &Tensor) -> NodeRef {
-        let body = leaf.body();
+    /// The node for a leaf with its body. [`Tensor::edge`] makes it on demand and finds it again while it lives.
+    pub(crate) fn node(leaf: &Tensor, body: &Body) -> NodeRef {
         let meta = Meta { sizes: body.layout.sizes.clone(), dtype: body.dtype };
         Node::shared_first(smallvec![meta], AccumulateGrad { leaf: leaf.clone() })
     }

@@ -1,10 +1,9 @@
 //! The fast path of small calls: one or two tensors of one float dtype and shape, plain in memory, go from the operator to
 //! the kernel without binding, promotion, broadcasting or waiting. Whatever is not like that takes the ordinary road.
 
-use super::node::{Recording, quick_node};
+use super::node::record_quick;
 use super::spec::{Elementwise, Given, Key, Spec};
 use crate::autograd::mode;
-use crate::autograd::node::Edge;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::op::Op;
@@ -41,10 +40,7 @@ pub(crate) fn binary(op: &'static Op, rule: &'static Elementwise, a: &Tensor, b:
     if !records {
         return Ok(Some(unrecorded(out)));
     }
-    let out = Arc::new(out);
-    let recording = Recording::new(spec, &[(a, x), (b, y)], &out)?;
-    drop((second, first));
-    Ok(Some(Tensor::with_edge(out.clone(), Edge::new(quick_node(spec, &[a, b], recording, &[], &out), 0))))
+    record_quick(spec, &[(a, x), (b, y)], &[], out).map(Some)
 }
 
 /// `a op number`; nothing if it has to take the ordinary road.
@@ -76,10 +72,7 @@ pub(crate) fn with_number(
     if !records {
         return Ok(Some(unrecorded(out)));
     }
-    let out = Arc::new(out);
-    let recording = Recording::new(spec, &[(a, x)], &out)?;
-    drop(state);
-    Ok(Some(Tensor::with_edge(out.clone(), Edge::new(quick_node(spec, &[a], recording, &[number], &out), 0))))
+    record_quick(spec, &[(a, x)], &[number], out).map(Some)
 }
 
 /// Whether a body is small, and its memory is what kernels of its type work on.
@@ -111,7 +104,7 @@ fn reading(state: &State) -> Option<Option<Reading<'_>>> {
 
 /// Runs the program on operands of the shape of `like`.
 #[inline]
-fn compute(spec: &Spec, like: &Body, inputs: &[*const u8], scalars: &[Scalar]) -> Result<Option<Body>> {
+fn compute(spec: &Spec, like: &Body, inputs: &[*const u8], scalars: &[Scalar]) -> Result<Option<Arc<Body>>> {
     let dtype = like.dtype;
     if spec.outputs[0] != dtype {
         return Ok(None);
@@ -124,12 +117,12 @@ fn compute(spec: &Spec, like: &Body, inputs: &[*const u8], scalars: &[Scalar]) -
     }
     let mut layout = like.layout.clone();
     layout.offset = 0;
-    Ok(Some(Body::new(storage, layout, dtype)))
+    Ok(Some(Arc::new(Body::new(storage, layout, dtype))))
 }
 
 #[inline]
-fn unrecorded(out: Body) -> Tensor {
-    let out = Tensor::from_body(out);
+fn unrecorded(out: Arc<Body>) -> Tensor {
+    let out = Tensor::from_shared(out);
     if mode::is_inference_mode() {
         out.mark_inference();
     }

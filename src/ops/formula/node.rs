@@ -82,66 +82,43 @@ pub(super) fn record_in_place(
     inplace::rebase(target, node, 0)
 }
 
-/// What a call on the fast path gathers for its node while the states of its operands are locked.
-pub(super) struct Recording {
-    edges: SmallVec<[Edge; 2]>,
-    /// The operands, as a mask, to which gradients flow.
-    needs: u32,
-    saved: Saved,
-}
-
-impl Recording {
-    #[inline]
-    pub(super) fn new(spec: &'static Spec, operands: &[(&Tensor, &State)], out: &Arc<Body>) -> Result<Recording> {
-        let mut edges: SmallVec<[Edge; 2]> = SmallVec::new();
-        let mut needs = 0;
-        for input in &spec.edges {
-            edges.push(match input.map(|k| (k, operands[k as usize])) {
-                Some((k, (tensor, state))) if tensor.has_gradient_flag() => {
-                    needs |= 1 << k;
-                    state.grad_fn.clone()
-                }
-                _ => Edge::NONE,
-            });
-        }
-        let mut saved = Saved::new();
-        for &source in &spec.gradient_ref(needs).reads {
-            let value = match source {
-                Source::Input(k) => {
-                    let (tensor, state) = operands[k as usize];
-                    SavedTensor::input(spec.op, tensor, state.body.clone())?
-                }
-                Source::Result(k) => SavedTensor::result(out.clone(), k as u32),
-            };
-            saved.push((source, value));
-        }
-        Ok(Recording { edges, needs, saved })
-    }
-}
-
-/// The node of a call on the fast path: one result of the shape of its operands, all of one float dtype.
+/// The result of a call on the fast path, with its node: one result of the shape of its operands, all of one float dtype.
+/// The operands' states are locked.
 #[inline]
-pub(super) fn quick_node(
+pub(super) fn record_quick(
     spec: &'static Spec,
-    tensors: &[&Tensor],
-    recording: Recording,
+    operands: &[(&Tensor, &State)],
     scalars: &[Scalar],
-    out: &Body,
-) -> NodeRef {
-    let Recording { mut edges, needs, saved } = recording;
-    for (edge, input) in edges.iter_mut().zip(&spec.edges) {
-        if let (false, Some(k)) = (edge.is_some(), input)
-            && needs >> k & 1 == 1
-        {
-            // A leaf's gradient goes to its accumulation, whose node is made without the lock.
-            *edge = tensors[*k as usize].edge();
-        }
+    out: Arc<Body>,
+) -> Result<Tensor> {
+    let mut edges: SmallVec<[Edge; 2]> = SmallVec::new();
+    let mut needs = 0;
+    for input in &spec.edges {
+        edges.push(match input.map(|k| (k, operands[k as usize])) {
+            Some((k, (tensor, state))) if tensor.has_gradient_flag() => {
+                needs |= 1 << k;
+                tensor.edge_locked(state)
+            }
+            _ => Edge::NONE,
+        });
+    }
+    let mut saved = Saved::new();
+    for &source in &spec.gradient_ref(needs).reads {
+        let value = match source {
+            Source::Input(k) => {
+                let (tensor, state) = operands[k as usize];
+                SavedTensor::input(spec.op, tensor, state.body.clone())?
+            }
+            Source::Result(k) => SavedTensor::result(out.clone(), k as u32),
+        };
+        saved.push((source, value));
     }
     let mut metas: SmallVec<[Meta; 1]> = SmallVec::new();
     metas.push(Meta { sizes: out.layout.sizes.clone(), dtype: out.dtype });
     let scalars = SmallVec::from_slice(scalars);
     let saved = Mutex::new(Some(saved));
-    Node::shared(edges, metas, ElementwiseBackward { spec, plain: true, sizes: None, aligned: None, scalars, saved })
+    let body = ElementwiseBackward { spec, plain: true, sizes: None, aligned: None, scalars, saved };
+    Ok(Tensor::with_edge(out, Edge::new(Node::shared(edges, metas, body), 0)))
 }
 
 fn make(
