@@ -3,6 +3,8 @@
 
 pub mod cpu;
 
+pub use cpu::{Sink, Source};
+
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::program::Program;
@@ -65,15 +67,10 @@ impl Executable {
         self.0.run(op, sizes, inputs, scalars, outputs, reduce)
     }
 
-    /// [`run`](Self::run) for tiny operands in host memory, past all preparation: true if it ran, false if it has to take
+    /// [`run`](Self::run) for small operands in host memory, past all preparation: true if it ran, false if it has to take
     /// the ordinary road (the first run always does).
-    ///
-    /// # Safety
-    /// Every pointer leads to `n` values of the type in which the program takes its operand, one after another, readable or
-    /// writable and not used by anybody else meanwhile; no output overlaps an input.
     #[inline]
-    pub unsafe fn run_plain(&self, n: usize, inputs: &[*const u8], scalars: &[Scalar], outputs: &[*mut u8]) -> bool {
-        // SAFETY: the caller's contract.
-        unsafe { self.0.run_plain(n, inputs, scalars, outputs) }
+    pub fn run_small(&self, n: usize, inputs: &[Source<'_>], scalars: &[Scalar], outputs: &mut [Sink<'_>]) -> bool {
+        self.0.run_small(n, inputs, scalars, outputs)
     }
 }

@@ -107,6 +107,27 @@ impl Storage {
         Arc::strong_count(&self.0) == 1
     }
 
+    /// Whether the holder of this reference is the only one who can reach the memory; what others wrote before they let go
+    /// of it is seen.
+    #[inline]
+    pub fn is_alone(&mut self) -> bool {
+        let alone = self.is_unique() && !self.is_foreign();
+        std::sync::atomic::fence(Ordering::Acquire);
+        alone
+    }
+
+    /// Copies the first `bytes` bytes out of memory that only the caller can reach; false, and nothing done, if others can,
+    /// or if they are more than there are or than the buffer holds.
+    #[inline]
+    pub fn copy_out(&mut self, bytes: usize, buffer: &mut [u64]) -> bool {
+        if !self.is_alone() || bytes > self.bytes() || bytes > size_of_val(buffer) {
+            return false;
+        }
+        // SAFETY: that many bytes are readable and writable, in different memory, and nobody writes them now.
+        unsafe { std::ptr::copy_nonoverlapping(self.ptr(), buffer.as_mut_ptr().cast(), bytes) };
+        true
+    }
+
     /// Whether kernels may write it (a read-only numpy array may not be written).
     #[inline]
     pub fn is_writable(&self) -> bool {

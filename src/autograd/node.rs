@@ -50,6 +50,8 @@ pub struct Call<'a> {
     pub node: &'a NodeRef,
     /// For each edge whether its gradient is asked for; if not given, all that lead to a node.
     pub asked: Option<&'a [bool]>,
+    /// Whether the node is released right after and nobody looks at it in between, so that it may use up what it saved.
+    pub last: bool,
 }
 
 impl Call<'_> {

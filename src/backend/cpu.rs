@@ -14,6 +14,7 @@ pub mod math;
 pub mod matmul;
 pub(crate) mod memory;
 pub(crate) mod normalise;
+mod plain;
 pub(crate) mod product;
 pub mod random;
 pub(crate) mod rank;
@@ -30,6 +31,7 @@ mod vm;
 mod walk;
 
 pub use elementwise::{Executable, force_limits};
+pub use plain::{Sink, Source};
 
 /// Whether the vector kernels for AVX2 and FMA may be called.
 #[inline]

@@ -222,10 +222,11 @@ fn help_text(doc: &str) -> String {
     for line in doc.lines() {
         let line = line.strip_prefix(' ').unwrap_or(line);
         let mut rest = if line == "# Errors" { "Raises:" } else { line };
-        while let Some((before, link)) = rest.split_once("[`") {
-            let parts = link.split_once("`](").and_then(|(shown, target)| Some((shown, target.split_once(')')?.1)));
-            let Some((shown, after)) = parts else { break };
-            text.extend([before, "`", shown, "`"]);
+        while let Some((before, after)) = rest.split_once("](") {
+            let link = before.rfind('[').zip(after.split_once(')'));
+            // `out[i](...)` is no link: what a link leads to is a name without arguments.
+            let Some((start, (_, after))) = link.filter(|(_, (target, _))| target.contains("::")) else { break };
+            text.extend([&before[..start], &before[start + 1..]]);
             rest = after;
         }
         text.push_str(rest);

@@ -175,7 +175,10 @@ impl Tensor {
     /// [`edge`](Self::edge) of a tensor that requires a gradient and whose state is locked.
     #[inline]
     pub(crate) fn edge_locked(&self, state: &State) -> Edge {
-        if state.grad_fn.is_some() { state.grad_fn.clone() } else { self.accumulator(&state.body) }
+        match state.grad_fn.node() {
+            Some(node) => Edge::new(node.clone(), state.grad_fn.nr),
+            None => self.accumulator(&state.body),
+        }
     }
 
     fn accumulator(&self, body: &Body) -> Edge {

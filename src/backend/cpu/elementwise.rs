@@ -2,8 +2,9 @@
 //! kernels see plain blocks. Results that are smaller than the index space go on to `reduce`.
 
 use super::element;
+use super::plain;
 use super::reduce;
-use super::vm::{self, BLOCK, Compiled, Machine};
+use super::vm::{BLOCK, Compiled, Machine};
 use crate::backend::{Operand, Reduce};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -43,6 +44,15 @@ impl Executable {
         &self.program
     }
 
+    /// The whole program's kernels, if it has been compiled and is not cut into parts.
+    #[inline]
+    pub(super) fn whole(&self) -> Option<&Compiled> {
+        match self.parts.get().map(|p| &p[..]) {
+            Some([(_, compiled)]) => Some(compiled),
+            _ => None,
+        }
+    }
+
     fn parts(&self) -> &[(Segment, Compiled)] {
         self.parts.get_or_init(|| {
             let segments = plan(&self.program, FORCED.get().copied().unwrap_or(LIMITS));
@@ -76,8 +86,8 @@ impl Executable {
         outputs: &[Operand<'_>],
         how: Reduce,
     ) -> Result<()> {
-        if let Some([(_, compiled)]) = self.parts.get().map(|p| &p[..])
-            && quick(compiled, sizes, inputs, scalars, outputs)
+        if let Some(compiled) = self.whole()
+            && plain::run(compiled, sizes, inputs, scalars, outputs)
         {
             return Ok(());
         }
@@ -95,25 +105,6 @@ impl Executable {
             self.projection(&group).run_group(op, sizes, inputs, scalars, &some, &target, how)?;
         }
         Ok(())
-    }
-
-    /// Runs the program on memory as it is; false, and nothing done, if it is not compiled yet or has several parts.
-    ///
-    /// # Safety
-    /// Every pointer leads to `total` values of the type of its operand (a plain float), one after another, readable or
-    /// writable and not used by anybody else meanwhile; no output overlaps an input.
-    #[inline]
-    pub(crate) unsafe fn run_plain(
-        &self,
-        total: usize,
-        inputs: &[*const u8],
-        scalars: &[Scalar],
-        outputs: &[*mut u8],
-    ) -> bool {
-        let Some([(_, compiled)]) = self.parts.get().map(|p| &p[..]) else { return false };
-        // SAFETY: the caller's contract.
-        unsafe { plain(compiled, total, inputs, scalars, outputs) };
-        true
     }
 
     /// Runs all outputs, which keep the same dimensions.
@@ -409,88 +400,6 @@ unsafe fn scatter(w: &Walk, sizes: &[usize], start: usize, n: usize, register: *
         // SAFETY: a run of the output, from its place in the register.
         unsafe { element::store(w.dtype, register.wrapping_add(at * width), len, to, stride) };
     });
-}
-
-/// Whether an operand is the whole index space, one element after another in register format, in our own memory.
-#[inline]
-fn is_plain(o: &Operand<'_>, sizes: &[usize]) -> bool {
-    element::is_direct(o.dtype) && o.layout.sizes[..] == *sizes && o.layout.is_contiguous() && !o.storage.is_foreign()
-}
-
-/// The commonest case: all operands plain, no result in the memory of an operand. Kernels run on memory as it is; one
-/// instruction runs once over all of it. Returns false, having done nothing, where the case is another.
-#[inline]
-fn quick(
-    compiled: &Compiled,
-    sizes: &[usize],
-    inputs: &[Operand<'_>],
-    scalars: &[Scalar],
-    outputs: &[Operand<'_>],
-) -> bool {
-    let fresh = |o: &Operand<'_>| is_plain(o, sizes) && inputs.iter().all(|i| !i.storage.same(o.storage));
-    if !(outputs.iter().all(fresh) && inputs.iter().all(|i| is_plain(i, sizes))) {
-        return false;
-    }
-    // Nobody else can see memory that was just allocated.
-    let shared = outputs.iter().map(|o| o.storage).filter(|s| !s.is_unique());
-    let _guards = Guards::take(inputs.iter().map(|o| o.storage), shared);
-    let mut sources: SmallVec<[*const u8; 4]> = SmallVec::new();
-    for o in inputs {
-        sources.push(element_ptr(o));
-    }
-    let mut results: SmallVec<[*mut u8; 2]> = SmallVec::new();
-    for o in outputs {
-        results.push(element_ptr(o));
-    }
-    // SAFETY: guarded, contiguous, of the program's types, and no output's storage is an input's.
-    unsafe { plain(compiled, numel(sizes), &sources, scalars, &results) };
-    true
-}
-
-/// Runs a program on memory as it is.
-///
-/// # Safety
-/// Every pointer leads to `total` values of its operand's type one after another, readable or writable and not written or
-/// read by anybody else meanwhile; no output overlaps an input.
-#[inline]
-unsafe fn plain(
-    compiled: &Compiled,
-    total: usize,
-    inputs: &[*const u8],
-    scalars: &[Scalar],
-    outputs: &[*mut u8],
-) {
-    if let Some(single) = &compiled.single {
-        let mut constants = [0u64; 3];
-        let mut args = [std::ptr::null(); 3];
-        for ((arg, constant), place) in args.iter_mut().zip(&mut constants).zip(&single.args) {
-            *arg = match *place {
-                vm::Place::Input(k) => inputs[k as usize],
-                vm::Place::Constant(fill) => {
-                    *constant = fill.bits(scalars);
-                    std::ptr::from_ref(constant).cast()
-                }
-            };
-        }
-        // SAFETY: the caller's contract. A constant is one value, its low bytes first, as the kernels with a scalar operand
-        // read it.
-        unsafe { (single.kernel)(total, args, outputs[0]) };
-        return;
-    }
-    if total == 0 {
-        return;
-    }
-    let mut machine = Machine::new(compiled, scalars, total);
-    for start in (0..total).step_by(BLOCK) {
-        for (k, (from, ty)) in inputs.iter().zip(&compiled.inputs).enumerate() {
-            machine.set_input(k, from.wrapping_add(start * ty.dtype().size()).cast_mut());
-        }
-        for (k, (to, (_, ty))) in outputs.iter().zip(&compiled.outputs).enumerate() {
-            machine.set_output(k, to.wrapping_add(start * ty.dtype().size()));
-        }
-        // SAFETY: a block inside the operands; the rest is the caller's contract.
-        unsafe { machine.run(BLOCK.min(total - start)) };
-    }
 }
 
 #[cfg(test)]

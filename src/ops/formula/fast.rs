@@ -4,15 +4,15 @@
 use super::node::record_quick;
 use super::spec::{Elementwise, Given, Key, Spec};
 use crate::autograd::mode;
+use crate::backend::{Sink, Source};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::op::Op;
 use crate::scalar::Scalar;
-use crate::storage::{Reading, Storage};
+use crate::storage::Storage;
 use crate::tensor::{Body, State, Tensor};
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
 /// The most elements for which locks are held while the kernel runs.
 const SMALL: usize = 1 << 14;
@@ -21,26 +21,36 @@ const SMALL: usize = 1 << 14;
 #[inline]
 pub(crate) fn binary(op: &'static Op, rule: &'static Elementwise, a: &Tensor, b: &Tensor) -> Result<Option<Tensor>> {
     let records = mode::is_grad_enabled() && (a.requires_grad() | b.requires_grad());
-    let same = a.is(b);
-    let ascending = a.id() <= b.id();
-    let first = if ascending { a } else { b }.state();
-    let second = if same { None } else { Some(if ascending { b } else { a }.state()) };
-    let second_or_same = second.as_deref().unwrap_or(&first);
-    let (x, y): (&State, &State) = if ascending { (&first, second_or_same) } else { (second_or_same, &first) };
-    let dtype = x.body.dtype;
-    if !(is_plain(&x.body) && is_plain(&y.body) && dtype == y.body.dtype && x.body.layout.sizes == y.body.layout.sizes) {
+    let spec = |dtype: DType| {
+        let operands = || smallvec![Given::Tensor(dtype); 2];
+        rule.common(op, (dtype == DType::F64) as usize, || key(operands(), dtype))
+    };
+    if a.is(b) {
+        let state = a.state();
+        let body = &state.body;
+        if !is_plain(body) {
+            return Ok(None);
+        }
+        let spec = spec(body.dtype);
+        let (Some(x), Some(y)) = (guarded(body), guarded(body)) else { return Ok(None) };
+        let Some(storage) = compute(spec, body.layout.numel(), body.dtype, &[x, y], &[])? else { return Ok(None) };
+        return finish(spec, records, &[(a, &state), (a, &state)], &[], storage);
+    }
+    let ascending = a.id() < b.id();
+    let (mut low, mut high) = if ascending { (a.state(), b.state()) } else { (b.state(), a.state()) };
+    let (x, y): (&mut State, &mut State) = if ascending { (&mut low, &mut high) } else { (&mut high, &mut low) };
+    let alike = x.body.dtype == y.body.dtype && x.body.layout.sizes == y.body.layout.sizes;
+    if !(alike && is_plain(&x.body) && is_plain(&y.body)) {
         return Ok(None);
     }
-    let key =
-        || Key { operands: smallvec![Given::Tensor(dtype); 2], numbers: 0, variant: 0, common: dtype, averaged: false };
-    let spec = rule.common(op, (dtype == DType::F64) as usize, key);
-    let (Some(reading_x), Some(reading_y)) = (reading(x), reading(y)) else { return Ok(None) };
-    let Some(out) = compute(spec, &x.body, &[first_byte(&x.body), first_byte(&y.body)], &[])? else { return Ok(None) };
-    drop((reading_x, reading_y));
-    if !records {
-        return Ok(Some(unrecorded(out)));
-    }
-    record_quick(spec, &[(a, x), (b, y)], &[], out).map(Some)
+    let (n, dtype) = (x.body.layout.numel(), x.body.dtype);
+    let spec = spec(dtype);
+    let storage = {
+        let (Some(x), Some(y)) = (source(x), source(y)) else { return Ok(None) };
+        compute(spec, n, dtype, &[x, y], &[])?
+    };
+    let Some(storage) = storage else { return Ok(None) };
+    finish(spec, records, &[(a, x), (b, y)], &[], storage)
 }
 
 /// `a op number`; nothing if it has to take the ordinary road.
@@ -52,130 +62,113 @@ pub(crate) fn with_number(
     number: Scalar,
 ) -> Result<Option<Tensor>> {
     let records = mode::is_grad_enabled() && a.requires_grad();
-    let state = a.state();
-    let x: &State = &state;
-    if !is_plain(&x.body) {
+    let mut state = a.state();
+    if !is_plain(&state.body) {
         return Ok(None);
     }
-    let dtype = x.body.dtype;
-    let key = || Key {
-        operands: smallvec![Given::Tensor(dtype), Given::Number],
-        numbers: 0,
-        variant: 0,
-        common: dtype,
-        averaged: false,
+    let (n, dtype) = (state.body.layout.numel(), state.body.dtype);
+    let operands = || smallvec![Given::Tensor(dtype), Given::Number];
+    let spec = rule.common(op, 2 | (dtype == DType::F64) as usize, || key(operands(), dtype));
+    let storage = {
+        let Some(x) = source(&mut state) else { return Ok(None) };
+        compute(spec, n, dtype, &[x], &[number])?
     };
-    let spec = rule.common(op, 2 | (dtype == DType::F64) as usize, key);
-    let Some(reading) = reading(x) else { return Ok(None) };
-    let Some(out) = compute(spec, &x.body, &[first_byte(&x.body)], &[number])? else { return Ok(None) };
-    drop(reading);
-    if !records {
-        return Ok(Some(unrecorded(out)));
-    }
-    record_quick(spec, &[(a, x)], &[number], out).map(Some)
+    let Some(storage) = storage else { return Ok(None) };
+    finish(spec, records, &[(a, &state)], &[number], storage)
+}
+
+fn key(operands: smallvec::SmallVec<[Given; 4]>, common: DType) -> Key {
+    Key { operands, numbers: 0, variant: 0, common, averaged: false }
 }
 
 /// Whether a body is small, and its memory is what kernels of its type work on.
 #[inline]
 pub(super) fn is_plain(body: &Body) -> bool {
-    matches!(body.dtype, DType::F32 | DType::F64)
-        && body.layout.is_contiguous()
-        && body.layout.numel() <= SMALL
-        && !body.storage.is_foreign()
+    matches!(body.dtype, DType::F32 | DType::F64) && body.layout.is_contiguous() && body.layout.numel() <= SMALL
 }
 
+/// The values of a tensor whose state is locked; nothing if somebody is writing them. Where nobody else can reach them no
+/// guard is needed: who wants a snapshot of the body waits for the lock that we hold.
 #[inline]
-pub(super) fn first_byte(body: &Body) -> *const u8 {
-    body.storage.ptr().wrapping_add(body.layout.offset * body.dtype.size())
-}
-
-/// The right to read a tensor whose state is locked: none is needed where nobody else can reach the memory. Nothing if
-/// somebody is writing it.
-#[inline]
-fn reading(state: &State) -> Option<Option<Reading<'_>>> {
-    // Who wants a snapshot of the body waits for the lock that we hold.
+fn source(state: &mut State) -> Option<Source<'_>> {
     if Arc::strong_count(&state.body) == 1 && state.body.storage.is_unique() {
-        // What the last other owner wrote is seen.
-        fence(Ordering::Acquire);
-        return Some(None);
+        let body = Arc::get_mut(&mut state.body)?;
+        return Source::alone(&mut body.storage, body.layout.offset, body.dtype);
     }
-    Reading::try_take(&state.body.storage).map(Some)
+    guarded(&state.body)
 }
 
-/// Runs the program on operands of the shape of `like`.
+/// The values of a body; nothing if somebody is writing them.
 #[inline]
-fn compute(spec: &Spec, like: &Body, inputs: &[*const u8], scalars: &[Scalar]) -> Result<Option<Arc<Body>>> {
-    let dtype = like.dtype;
+pub(super) fn guarded(body: &Body) -> Option<Source<'_>> {
+    Source::guarded(&body.storage, body.layout.offset, body.dtype)
+}
+
+/// Runs a program of one result, of the operands' dtype.
+#[inline]
+fn compute(spec: &Spec, n: usize, dtype: DType, inputs: &[Source<'_>], scalars: &[Scalar]) -> Result<Option<Storage>> {
     if spec.outputs[0] != dtype {
         return Ok(None);
     }
-    let n = like.layout.numel();
-    let storage = Storage::uninit(spec.op, n * dtype.size())?;
-    // SAFETY: the operands are plain, of this dtype, and may be read (see `reading`); the output was just allocated.
-    if !unsafe { spec.executable.run_plain(n, inputs, scalars, &[storage.ptr()]) } {
-        return Ok(None);
-    }
-    let mut layout = like.layout.clone();
-    layout.offset = 0;
-    Ok(Some(Arc::new(Body::new(storage, layout, dtype))))
+    let mut storage = Storage::uninit(spec.op, n * dtype.size())?;
+    let Some(sink) = Sink::new(&mut storage, dtype) else { return Ok(None) };
+    let ran = spec.executable.run_small(n, inputs, scalars, &mut [sink]);
+    Ok(ran.then_some(storage))
 }
 
+/// The result, with its history; the operands' states are still locked.
 #[inline]
-fn unrecorded(out: Arc<Body>) -> Tensor {
+fn finish(
+    spec: &'static Spec,
+    records: bool,
+    operands: &[(&Tensor, &State)],
+    scalars: &[Scalar],
+    storage: Storage,
+) -> Result<Option<Tensor>> {
+    let like = &operands[0].1.body;
+    let mut layout = like.layout.clone();
+    layout.offset = 0;
+    let out = Arc::new(Body::new(storage, layout, like.dtype));
+    if records {
+        return record_quick(spec, operands, scalars, out).map(Some);
+    }
     let out = Tensor::from_shared(out);
     if mode::is_inference_mode() {
         out.mark_inference();
     }
-    out
+    Ok(Some(out))
 }
 
 /// A gradient's own memory as the place of the next gradient: what the engine hands from node to node is often seen by
 /// nobody else, and may be overwritten.
-pub(super) struct Reused {
-    bytes: [u64; Reused::BYTES / 8],
-    to: *mut u8,
+pub(super) struct Reused<'a> {
+    values: [u64; Reused::BYTES / 8],
+    dtype: DType,
+    pub sink: Sink<'a>,
 }
 
-impl Reused {
+impl<'a> Reused<'a> {
     /// Above this size an allocation costs little beside the work.
     const BYTES: usize = 64;
 
-    /// The memory of a plain gradient, if it is small and nobody else can reach it; its values are put aside.
+    /// The memory of a gradient that `fits`, if it is small and nobody else can reach it; its values are put aside.
     #[inline]
-    pub(super) fn of(grad: &mut Tensor) -> Option<Reused> {
-        let state = grad.state_mut()?;
-        let body = Arc::get_mut(&mut state.body)?;
-        let bytes = body.layout.numel() * body.dtype.size();
-        if bytes > Reused::BYTES || !body.storage.is_unique() || body.layout.offset != 0 {
+    pub(super) fn of(grad: &'a mut Tensor, fits: impl FnOnce(&Body) -> bool) -> Option<Reused<'a>> {
+        let body = Arc::get_mut(&mut grad.state_mut()?.body)?;
+        if !fits(body) || body.layout.offset != 0 {
             return None;
         }
-        fence(Ordering::Acquire);
-        let to = body.storage.ptr();
-        let mut reused = Reused { bytes: [0; Reused::BYTES / 8], to };
-        // SAFETY: `bytes` bytes of memory that only we can reach, to a buffer of at least that size.
-        unsafe { std::ptr::copy_nonoverlapping(to, reused.bytes.as_mut_ptr().cast(), bytes) };
-        Some(reused)
+        let (bytes, dtype) = (body.layout.numel() * body.dtype.size(), body.dtype);
+        let mut values = [0; Reused::BYTES / 8];
+        if !body.storage.copy_out(bytes, &mut values) {
+            return None;
+        }
+        Some(Reused { values, dtype, sink: Sink::new(&mut body.storage, dtype)? })
     }
 
-    /// Where the values are read from.
+    /// The values that were put aside, and where the new ones go.
     #[inline]
-    pub(super) fn from(&self) -> *const u8 {
-        self.bytes.as_ptr().cast()
+    pub(super) fn split(&mut self) -> (Source<'_>, &mut Sink<'a>) {
+        (Source::buffer(&self.values, self.dtype), &mut self.sink)
     }
-
-    /// Where the new values go.
-    #[inline]
-    pub(super) fn to(&self) -> *mut u8 {
-        self.to
-    }
-}
-
-/// Guards on saved values, taken without waiting; nothing if one is being written.
-#[inline]
-pub(super) fn read_all<'a>(bodies: impl Iterator<Item = &'a Body>) -> Option<SmallVec<[Reading<'a>; 3]>> {
-    let mut held = SmallVec::new();
-    for body in bodies {
-        held.push(Reading::try_take(&body.storage)?);
-    }
-    Some(held)
 }

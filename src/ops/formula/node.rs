@@ -6,6 +6,7 @@ use super::spec::{GradSpec, Spec};
 use crate::autograd::mode;
 use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, NodeRef, SavedAttribute};
 use crate::autograd::saved::{SavedTensor, freed};
+use crate::backend::{Sink, Source as Values};
 use crate::error::{Result, bail};
 use crate::ops::inplace;
 use crate::program::Source;
@@ -17,6 +18,7 @@ use parking_lot::Mutex;
 use smallvec::{SmallVec, smallvec};
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What the node keeps.
 struct ElementwiseBackward {
@@ -30,6 +32,8 @@ struct ElementwiseBackward {
     scalars: SmallVec<[Scalar; 2]>,
     /// Forward values by source; `None` once freed.
     saved: Mutex<Option<Saved>>,
+    /// Whether any are there. Changed under the lock.
+    keeps: AtomicBool,
 }
 
 type Saved = SmallVec<[(Source, SavedTensor); 1]>;
@@ -94,30 +98,31 @@ pub(super) fn record_quick(
     let mut edges: SmallVec<[Edge; 2]> = SmallVec::new();
     let mut needs = 0;
     for input in &spec.edges {
-        edges.push(match input.map(|k| (k, operands[k as usize])) {
+        // Pushed in each arm: a value that two arms meet in goes through memory.
+        match input.map(|k| (k, operands[k as usize])) {
             Some((k, (tensor, state))) if tensor.has_gradient_flag() => {
                 needs |= 1 << k;
-                tensor.edge_locked(state)
+                edges.push(tensor.edge_locked(state));
             }
-            _ => Edge::NONE,
-        });
+            _ => edges.push(Edge::NONE),
+        }
     }
     let mut saved = Saved::new();
     for &source in &spec.gradient_ref(needs).reads {
-        let value = match source {
+        match source {
             Source::Input(k) => {
                 let (tensor, state) = operands[k as usize];
-                SavedTensor::input(spec.op, tensor, state.body.clone())?
+                saved.push((source, SavedTensor::input(spec.op, tensor, state.body.clone())?));
             }
-            Source::Result(k) => SavedTensor::result(out.clone(), k as u32),
-        };
-        saved.push((source, value));
+            Source::Result(k) => saved.push((source, SavedTensor::result(out.clone(), k as u32))),
+        }
     }
     let mut metas: SmallVec<[Meta; 1]> = SmallVec::new();
     metas.push(Meta { sizes: out.layout.sizes.clone(), dtype: out.dtype });
     let scalars = SmallVec::from_slice(scalars);
+    let keeps = AtomicBool::new(!saved.is_empty());
     let saved = Mutex::new(Some(saved));
-    let body = ElementwiseBackward { spec, plain: true, sizes: None, aligned: None, scalars, saved };
+    let body = ElementwiseBackward { spec, plain: true, sizes: None, aligned: None, scalars, saved, keeps };
     Ok(Tensor::with_edge(out, Edge::new(Node::shared(edges, metas, body), 0)))
 }
 
@@ -162,6 +167,7 @@ fn make(
         sizes: own_sizes.then(|| Box::new(sizes.clone())),
         aligned: aligned.filter(|a| **a != outputs[0].layout.sizes).map(|a| Box::new(a.clone())),
         scalars: scalars.clone(),
+        keeps: AtomicBool::new(!saved.is_empty()),
         saved: Mutex::new(Some(saved)),
     };
     Ok(Node::shared(edges, metas, body))
@@ -200,14 +206,8 @@ impl ElementwiseBackward {
     /// it was.
     #[inline]
     fn quick(&self, call: &Call<'_>, grads: &mut Grads) -> Result<Option<Grads>> {
-        let node = call.node;
-        let meta = &node.outputs[0];
-        let [Some(grad)] = &mut grads[..] else { return Ok(None) };
-        {
-            let g = &grad.state().body;
-            if !(g.dtype == meta.dtype && g.layout.sizes == meta.sizes && fast::is_plain(g)) {
-                return Ok(None);
-            }
+        if !matches!(grads[..], [Some(_)]) {
+            return Ok(None);
         }
         let mut needs = 0;
         for (at, input) in self.spec.edges.iter().enumerate() {
@@ -215,71 +215,102 @@ impl ElementwiseBackward {
                 needs |= 1 << k;
             }
         }
-        let mut gradient = self.spec.gradient_ref(needs);
+        let gradient = self.spec.gradient_ref(needs);
         if gradient.needs != needs {
             return Ok(None);
         }
         // Gradients that are just the cotangent are handed on; the others are computed together.
         let passing = gradient.passing;
         let computed = needs & !passing;
-        if passing != 0 && computed != 0 {
-            gradient = self.spec.gradient_ref(computed);
-        }
-        let mut results: SmallVec<[Tensor; 2]> = SmallVec::new();
-        if computed != 0 {
-            let saved = self.saved.lock();
-            let mut bodies: SmallVec<[&Body; 3]> = SmallVec::new();
-            for source in &gradient.reads {
-                bodies.push(self.find(&saved, node, *source)?.body(node)?);
-            }
-            let Some(_reading) = fast::read_all(bodies.iter().copied()) else { return Ok(None) };
-            let n = numel(&meta.sizes);
-            let mut inputs: SmallVec<[*const u8; 4]> = SmallVec::new();
-            inputs.push(std::ptr::null());
-            for body in &bodies {
-                inputs.push(fast::first_byte(body));
-            }
-            let executable = &gradient.spec.executable;
-            let reused = if gradient.passes.len() == 1 && passing == 0 { fast::Reused::of(grad) } else { None };
-            if let Some(reused) = &reused {
-                inputs[0] = reused.from();
-                // SAFETY: saved values are plain, of this dtype, and guarded; the output is the cotangent's memory, which
-                // is ours alone and was copied.
-                if !unsafe { executable.run_plain(n, &inputs, &self.scalars, &[reused.to()]) } {
-                    return Ok(None);
-                }
-                results.extend(grads[0].take());
-            } else {
-                let body = grad.body();
-                let Some(_grad) = fast::read_all(std::iter::once(&*body)) else { return Ok(None) };
-                inputs[0] = fast::first_byte(&body);
-                let mut outputs: SmallVec<[*mut u8; 2]> = SmallVec::new();
-                for _ in 0..gradient.passes.len() {
-                    let storage = Storage::uninit(self.spec.op, n * meta.dtype.size())?;
-                    outputs.push(storage.ptr());
-                    let layout = Layout::contiguous(meta.sizes.clone());
-                    results.push(Tensor::from_body(Body::new(storage, layout, meta.dtype)));
-                }
-                // SAFETY: cotangent and saved values are plain, of this dtype, and guarded; the outputs are fresh.
-                if !unsafe { executable.run_plain(n, &inputs, &self.scalars, &outputs) } {
-                    return Ok(None);
-                }
-            }
-        }
+        let results = match (computed, passing) {
+            (0, _) => Some(SmallVec::new()),
+            (_, 0) => self.compute(call, gradient, &mut grads[0])?,
+            _ => self.compute(call, self.spec.gradient_ref(computed), &mut grads[0])?,
+        };
+        let Some(results) = results else { return Ok(None) };
         let mut results = results.into_iter();
         let mut out = Grads::new();
         let mut left = passing.count_ones();
         for input in &self.spec.edges {
-            out.push(match input {
+            match input {
                 Some(k) if passing >> k & 1 == 1 => {
                     left -= 1;
-                    if left == 0 { grads[0].take() } else { grads[0].clone() }
+                    out.push(if left == 0 { grads[0].take() } else { grads[0].clone() });
                 }
-                Some(k) if computed >> k & 1 == 1 => results.next(),
-                _ => None,
-            });
+                Some(k) if computed >> k & 1 == 1 => out.push(results.next()),
+                _ => out.push(None),
+            }
         }
         Ok(Some(out))
+    }
+
+    /// Computes the gradients of a specialisation from a plain cotangent, which is used up if its memory becomes that of the
+    /// only result; nothing if it is not plain, or if something is being written that has to be read.
+    #[inline]
+    fn compute(
+        &self,
+        call: &Call<'_>,
+        gradient: &GradSpec,
+        slot: &mut Option<Tensor>,
+    ) -> Result<Option<SmallVec<[Tensor; 2]>>> {
+        let (node, meta) = (call.node, &call.node.outputs[0]);
+        let Some(grad) = slot else { return Ok(None) };
+        let fits = |b: &Body| b.dtype == meta.dtype && b.layout.sizes == meta.sizes && fast::is_plain(b);
+        let mut saved = self.saved.lock();
+        let mut results: SmallVec<[Tensor; 2]> = SmallVec::new();
+        {
+            let mut bodies: SmallVec<[&Body; 3]> = SmallVec::new();
+            for source in &gradient.reads {
+                bodies.push(self.find(&saved, node, *source)?.body(node)?);
+            }
+            let n = numel(&meta.sizes);
+            let run = |cotangent: Values<'_>, sinks: &mut [Sink<'_>]| {
+                let mut inputs: SmallVec<[Values<'_>; 3]> = SmallVec::new();
+                inputs.push(cotangent);
+                for body in &bodies {
+                    let Some(values) = fast::guarded(body) else { return false };
+                    inputs.push(values);
+                }
+                gradient.spec.executable.run_small(n, &inputs, &self.scalars, sinks)
+            };
+            let reused = if gradient.passes.len() == 1 { fast::Reused::of(grad, fits) } else { None };
+            if let Some(mut reused) = reused {
+                let (cotangent, sink) = reused.split();
+                if !run(cotangent, std::slice::from_mut(sink)) {
+                    return Ok(None);
+                }
+                results.extend(slot.take());
+            } else {
+                let body = grad.body();
+                if !fits(&body) {
+                    return Ok(None);
+                }
+                let mut fresh: SmallVec<[Storage; 2]> = SmallVec::new();
+                for _ in 0..gradient.passes.len() {
+                    fresh.push(Storage::uninit(self.spec.op, n * meta.dtype.size())?);
+                }
+                {
+                    let mut sinks: SmallVec<[Sink<'_>; 2]> = SmallVec::new();
+                    for storage in &mut fresh {
+                        sinks.extend(Sink::new(storage, meta.dtype));
+                    }
+                    let Some(cotangent) = fast::guarded(&body) else { return Ok(None) };
+                    if !run(cotangent, &mut sinks) {
+                        return Ok(None);
+                    }
+                }
+                for storage in fresh {
+                    let layout = Layout::contiguous(meta.sizes.clone());
+                    results.push(Tensor::from_body(Body::new(storage, layout, meta.dtype)));
+                }
+            }
+        }
+        if call.last {
+            let used = self.take(&mut saved);
+            drop(saved);
+            drop(used);
+        }
+        Ok(Some(results))
     }
 
     /// Runs the gradient without recording it.
@@ -334,6 +365,17 @@ impl ElementwiseBackward {
         let outputs = results(&gradient.spec, sizes, &bodies, targets)?;
         execute(&gradient.spec, sizes, &bodies, &self.scalars, &outputs)?;
         Ok(outputs.into_iter().map(|b| Some(Tensor::from_body(b))).collect())
+    }
+
+    /// Takes out what is saved, to be dropped without the lock. A node that keeps nothing can be walked again and again, as
+    /// in PyTorch.
+    #[inline]
+    fn take(&self, saved: &mut Option<Saved>) -> Option<Saved> {
+        if !self.keeps.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.keeps.store(false, Ordering::Relaxed);
+        saved.take()
     }
 
     fn find<'s>(&self, saved: &'s Option<Saved>, node: &NodeRef, source: Source) -> Result<&'s SavedTensor> {
@@ -411,10 +453,9 @@ impl Backward for ElementwiseBackward {
     }
 
     fn release(&self) {
-        let mut saved = self.saved.lock();
-        // A node that keeps nothing can be walked again and again, as in PyTorch.
-        if saved.as_ref().is_some_and(|s| !s.is_empty()) {
-            let old = saved.take();
+        if self.keeps.load(Ordering::Relaxed) {
+            let mut saved = self.saved.lock();
+            let old = self.take(&mut saved);
             drop(saved);
             drop(old);
         }
