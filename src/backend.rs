@@ -67,10 +67,16 @@ impl Executable {
         self.0.run(op, sizes, inputs, scalars, outputs, reduce)
     }
 
-    /// [`run`](Self::run) for small operands in host memory, past all preparation: true if it ran, false if it has to take
-    /// the ordinary road (the first run always does).
+    /// [`run`](Self::run) for a few small operands in host memory, past all preparation: true if it ran, false if it has to
+    /// take the ordinary road (the first run always does, and any for which an operand could not be had).
     #[inline]
-    pub fn run_small(&self, n: usize, inputs: &[Source<'_>], scalars: &[Scalar], outputs: &mut [Sink<'_>]) -> bool {
+    pub fn run_small(
+        &self,
+        n: usize,
+        inputs: &[Option<Source<'_>>],
+        scalars: &[Scalar],
+        outputs: &mut [Option<Sink<'_>>],
+    ) -> bool {
         self.0.run_small(n, inputs, scalars, outputs)
     }
 }

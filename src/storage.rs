@@ -107,24 +107,35 @@ impl Storage {
         Arc::strong_count(&self.0) == 1
     }
 
-    /// Whether the holder of this reference is the only one who can reach the memory; what others wrote before they let go
-    /// of it is seen.
+    /// Whether the holder of this reference is the only one in this process who can reach the memory; what others wrote
+    /// before they let go of it is seen.
     #[inline]
     pub fn is_alone(&mut self) -> bool {
-        let alone = self.is_unique() && !self.is_foreign();
+        let alone = self.is_unique();
         std::sync::atomic::fence(Ordering::Acquire);
         alone
+    }
+
+    /// Where the values of `size` bytes from number `offset` on lie, if there are `n` and the memory is our own.
+    #[inline(always)]
+    pub fn own_values(&self, offset: usize, n: usize, size: usize) -> Option<*mut u8> {
+        let start = match &self.0.data {
+            Data::Inline(cell) => cell.get().cast::<u8>(),
+            Data::Owned(block) => block.ptr(),
+            Data::Foreign { .. } => return None,
+        };
+        let end = offset.checked_add(n)?.checked_mul(size)?;
+        (end <= self.0.bytes).then(|| start.wrapping_add(offset * size))
     }
 
     /// Copies the first `bytes` bytes out of memory that only the caller can reach; false, and nothing done, if others can,
     /// or if they are more than there are or than the buffer holds.
     #[inline]
     pub fn copy_out(&mut self, bytes: usize, buffer: &mut [u64]) -> bool {
-        if !self.is_alone() || bytes > self.bytes() || bytes > size_of_val(buffer) {
-            return false;
-        }
+        let from = self.own_values(0, bytes, 1).filter(|_| bytes <= size_of_val(buffer));
+        let (true, Some(from)) = (self.is_alone(), from) else { return false };
         // SAFETY: that many bytes are readable and writable, in different memory, and nobody writes them now.
-        unsafe { std::ptr::copy_nonoverlapping(self.ptr(), buffer.as_mut_ptr().cast(), bytes) };
+        unsafe { std::ptr::copy_nonoverlapping(from, buffer.as_mut_ptr().cast(), bytes) };
         true
     }
 

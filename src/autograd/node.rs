@@ -197,8 +197,8 @@ fn next_sequence(edges: &[Edge]) -> u64 {
 }
 
 impl<B: Backward + 'static> Node<B> {
-    /// A node with a fresh sequence number.
-    #[inline]
+    /// A node with a fresh sequence number. Inlined, so that its parts are moved but once.
+    #[inline(always)]
     pub fn shared(edges: SmallVec<[Edge; 2]>, outputs: SmallVec<[Meta; 1]>, body: B) -> NodeRef {
         let sequence = next_sequence(&edges);
         Node::with_sequence(edges, outputs, sequence, body)
@@ -209,7 +209,7 @@ impl<B: Backward + 'static> Node<B> {
         Node::with_sequence(SmallVec::new(), outputs, u64::MAX, body)
     }
 
-    #[inline]
+    #[inline(always)]
     fn with_sequence(edges: SmallVec<[Edge; 2]>, outputs: SmallVec<[Meta; 1]>, sequence: u64, body: B) -> NodeRef {
         Arc::new(Node {
             edges,

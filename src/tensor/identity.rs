@@ -173,7 +173,7 @@ impl Tensor {
     }
 
     /// [`edge`](Self::edge) of a tensor that requires a gradient and whose state is locked.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn edge_locked(&self, state: &State) -> Edge {
         match state.grad_fn.node() {
             Some(node) => Edge::new(node.clone(), state.grad_fn.nr),
@@ -181,6 +181,7 @@ impl Tensor {
         }
     }
 
+    #[inline(never)]
     fn accumulator(&self, body: &Body) -> Edge {
         let mut slot = self.extra().accumulator.lock();
         if let Some(node) = slot.as_ref().and_then(Weak::upgrade) {

@@ -12,96 +12,97 @@ use crate::shape::numel;
 use crate::storage::{Guards, Reading, Storage};
 use std::marker::PhantomData;
 
-/// Values that nobody writes while this lives.
+/// How many inputs, or outputs, a small run takes.
+const SMALL_OPERANDS: usize = 4;
+
+/// Values that nobody writes while this lives, one after another.
 pub struct Source<'a> {
     ptr: *const u8,
-    /// How many bytes may be read.
-    bytes: usize,
+    /// How many there are.
+    n: usize,
     dtype: DType,
     _guard: Option<Reading<'a>>,
     _life: PhantomData<&'a u8>,
 }
 
 impl<'a> Source<'a> {
-    /// The contents from element `offset` on, guarded; nothing if somebody is writing them now, or may without asking.
-    #[inline]
-    pub fn guarded(storage: &'a Storage, offset: usize, dtype: DType) -> Option<Source<'a>> {
-        let (ptr, bytes) = window(storage, offset, dtype)?;
+    /// `n` values from element `offset` on, guarded; nothing if somebody is writing them now, or may without asking, or if
+    /// there are not as many.
+    #[inline(always)]
+    pub fn guarded(storage: &'a Storage, offset: usize, n: usize, dtype: DType) -> Option<Source<'a>> {
+        let ptr = storage.own_values(offset, n, dtype.size())?;
         let guard = Some(Reading::try_take(storage)?);
-        Some(Source { ptr, bytes, dtype, _guard: guard, _life: PhantomData })
+        Some(Source { ptr, n, dtype, _guard: guard, _life: PhantomData })
     }
 
     /// The same of memory that only the caller can reach, which needs no guard; nothing if others can.
-    #[inline]
-    pub fn alone(storage: &'a mut Storage, offset: usize, dtype: DType) -> Option<Source<'a>> {
-        if !storage.is_alone() {
-            return None;
-        }
-        let (ptr, bytes) = window(storage, offset, dtype)?;
-        Some(Source { ptr, bytes, dtype, _guard: None, _life: PhantomData })
+    #[inline(always)]
+    pub fn alone(storage: &'a mut Storage, offset: usize, n: usize, dtype: DType) -> Option<Source<'a>> {
+        let ptr = if storage.is_alone() { storage.own_values(offset, n, dtype.size())? } else { return None };
+        Some(Source { ptr, n, dtype, _guard: None, _life: PhantomData })
     }
 
     /// Values in a buffer of the caller's.
-    #[inline]
+    #[inline(always)]
     pub fn buffer(buffer: &'a [u64], dtype: DType) -> Source<'a> {
-        Source { ptr: buffer.as_ptr().cast(), bytes: size_of_val(buffer), dtype, _guard: None, _life: PhantomData }
+        let n = size_of_val(buffer) / dtype.size();
+        Source { ptr: buffer.as_ptr().cast(), n, dtype, _guard: None, _life: PhantomData }
     }
 }
 
-/// Memory that only its holder can reach, to be filled from its start.
+/// Memory for values that only its holder can reach, to be filled from its start.
 pub struct Sink<'a> {
     ptr: *mut u8,
-    bytes: usize,
+    n: usize,
     dtype: DType,
     _life: PhantomData<&'a mut u8>,
 }
 
 impl<'a> Sink<'a> {
-    /// The memory; nothing if others can reach it.
-    #[inline]
-    pub fn new(storage: &'a mut Storage, dtype: DType) -> Option<Sink<'a>> {
-        if !storage.is_alone() {
-            return None;
-        }
-        let (ptr, bytes) = window(storage, 0, dtype)?;
-        Some(Sink { ptr, bytes, dtype, _life: PhantomData })
+    /// Room for `n` values; nothing if others can reach it, or if it is not there.
+    #[inline(always)]
+    pub fn new(storage: &'a mut Storage, n: usize, dtype: DType) -> Option<Sink<'a>> {
+        let ptr = if storage.is_alone() { storage.own_values(0, n, dtype.size())? } else { return None };
+        Some(Sink { ptr, n, dtype, _life: PhantomData })
     }
-}
-
-/// Address and length in bytes of what lies from element `offset` on in memory of our own.
-#[inline]
-fn window(storage: &Storage, offset: usize, dtype: DType) -> Option<(*mut u8, usize)> {
-    if storage.is_foreign() {
-        return None;
-    }
-    let start = offset.checked_mul(dtype.size())?;
-    let bytes = storage.bytes().checked_sub(start)?;
-    Some((storage.ptr().wrapping_add(start), bytes))
 }
 
 impl Executable {
-    /// Runs the program over `n` elements; false, and nothing done, if it is not compiled yet (the first run of any kind
-    /// does that), is cut into parts, or takes or gives other types.
+    /// Runs the program over `n` elements; false, and nothing done, if an operand could not be had, or if the program is not
+    /// compiled yet (the first run of any kind does that), is cut into parts, or takes or gives other types.
     #[inline]
     pub(crate) fn run_small(
         &self,
         n: usize,
-        inputs: &[Source<'_>],
+        inputs: &[Option<Source<'_>>],
         scalars: &[Scalar],
-        outputs: &mut [Sink<'_>],
+        outputs: &mut [Option<Sink<'_>>],
     ) -> bool {
         let Some(compiled) = self.whole() else { return false };
-        let room = |dtype: DType, ty: DType, bytes: usize| dtype == ty && n * dtype.size() <= bytes;
-        let reads = compiled.inputs.iter().zip(inputs).all(|(ty, i)| room(i.dtype, ty.dtype(), i.bytes));
-        let writes = compiled.outputs.iter().zip(&*outputs).all(|((_, ty), o)| room(o.dtype, ty.dtype(), o.bytes));
-        let direct = inputs.iter().map(|i| i.dtype).chain(outputs.iter().map(|o| o.dtype)).all(element::is_direct);
-        let complete = inputs.len() == compiled.inputs.len() && outputs.len() == compiled.outputs.len();
-        if !(reads && writes && direct && complete) {
+        let Some(dtype) = compiled.uniform else { return false };
+        if inputs.len() != compiled.inputs.len() || outputs.len() != compiled.outputs.len() {
             return false;
         }
+        let mut sources = [std::ptr::null(); SMALL_OPERANDS];
+        let mut sinks = [std::ptr::null_mut(); SMALL_OPERANDS];
+        if inputs.len() > SMALL_OPERANDS || outputs.len() > SMALL_OPERANDS {
+            return false;
+        }
+        for (ptr, input) in sources.iter_mut().zip(inputs) {
+            match input {
+                Some(i) if i.dtype == dtype && i.n >= n => *ptr = i.ptr,
+                _ => return false,
+            }
+        }
+        for (ptr, output) in sinks.iter_mut().zip(&*outputs) {
+            match output {
+                Some(o) if o.dtype == dtype && o.n >= n => *ptr = o.ptr,
+                _ => return false,
+            }
+        }
         // SAFETY: the types say that the memory may be read and written, and that outputs are apart from everything else;
-        // there is room for `n` values of the program's types.
-        unsafe { over_memory(compiled, n, |k| inputs[k].ptr, scalars, |k| outputs[k].ptr) };
+        // there are `n` values of the program's one type.
+        unsafe { over_memory(compiled, n, |k| sources[k], scalars, |k| sinks[k]) };
         true
     }
 }

@@ -1,8 +1,9 @@
 //! The block VM: a compiled Program, and the machine that runs it on blocks of up to [`BLOCK`] elements. Registers are
 //! reused by liveness and live in thread-local scratch, never on the stack; a run allocates and clears nothing.
 
+use super::element::is_direct;
 use super::kernels::{self, Kernel};
-use crate::dtype::Compute;
+use crate::dtype::{Compute, DType};
 use crate::program::{Inst, Program};
 use crate::scalar::Scalar;
 use smallvec::SmallVec;
@@ -34,6 +35,8 @@ pub(super) struct Compiled {
     registers: usize,
     /// Whether the program is nothing but its one input.
     only_reads: bool,
+    /// The dtype of all inputs and outputs, if they have one and its memory is its register format.
+    pub uniform: Option<DType>,
     /// The kernel, its operands and, where there is one, the constant among them, if the program is one instruction.
     pub single: Option<Single>,
 }
@@ -178,7 +181,11 @@ impl Compiled {
         };
         let registers = next as usize - program.inputs.len();
         let only_reads = program.inputs.len() == 1 && matches!(program.insts[..], [Inst::Input(0)]);
-        Compiled { steps, constants, inputs: program.inputs.clone(), outputs, registers, only_reads, single }
+        let mut types = program.inputs.iter().copied().chain(outputs.iter().map(|(_, ty)| *ty));
+        let first = types.next();
+        let uniform = first.filter(|ty| types.all(|other| other == *ty)).map(Compute::dtype).filter(|d| is_direct(*d));
+        let inputs = program.inputs.clone();
+        Compiled { steps, constants, inputs, outputs, registers, only_reads, uniform, single }
     }
 }
 

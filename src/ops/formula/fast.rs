@@ -9,6 +9,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::op::Op;
 use crate::scalar::Scalar;
+use crate::shape::Layout;
 use crate::storage::Storage;
 use crate::tensor::{Body, State, Tensor};
 use smallvec::smallvec;
@@ -32,8 +33,9 @@ pub(crate) fn binary(op: &'static Op, rule: &'static Elementwise, a: &Tensor, b:
             return Ok(None);
         }
         let spec = spec(body.dtype);
-        let (Some(x), Some(y)) = (guarded(body), guarded(body)) else { return Ok(None) };
-        let Some(storage) = compute(spec, body.layout.numel(), body.dtype, &[x, y], &[])? else { return Ok(None) };
+        let sources = [guarded(body), guarded(body)];
+        let Some(storage) = compute(spec, body.layout.numel(), body.dtype, &sources, &[])? else { return Ok(None) };
+        drop(sources);
         return finish(spec, records, &[(a, &state), (a, &state)], &[], storage);
     }
     let ascending = a.id() < b.id();
@@ -45,11 +47,7 @@ pub(crate) fn binary(op: &'static Op, rule: &'static Elementwise, a: &Tensor, b:
     }
     let (n, dtype) = (x.body.layout.numel(), x.body.dtype);
     let spec = spec(dtype);
-    let storage = {
-        let (Some(x), Some(y)) = (source(x), source(y)) else { return Ok(None) };
-        compute(spec, n, dtype, &[x, y], &[])?
-    };
-    let Some(storage) = storage else { return Ok(None) };
+    let Some(storage) = compute(spec, n, dtype, &[source(x), source(y)], &[])? else { return Ok(None) };
     finish(spec, records, &[(a, x), (b, y)], &[], storage)
 }
 
@@ -69,11 +67,7 @@ pub(crate) fn with_number(
     let (n, dtype) = (state.body.layout.numel(), state.body.dtype);
     let operands = || smallvec![Given::Tensor(dtype), Given::Number];
     let spec = rule.common(op, 2 | (dtype == DType::F64) as usize, || key(operands(), dtype));
-    let storage = {
-        let Some(x) = source(&mut state) else { return Ok(None) };
-        compute(spec, n, dtype, &[x], &[number])?
-    };
-    let Some(storage) = storage else { return Ok(None) };
+    let Some(storage) = compute(spec, n, dtype, &[source(&mut state)], &[number])? else { return Ok(None) };
     finish(spec, records, &[(a, &state)], &[number], storage)
 }
 
@@ -93,7 +87,7 @@ pub(super) fn is_plain(body: &Body) -> bool {
 fn source(state: &mut State) -> Option<Source<'_>> {
     if Arc::strong_count(&state.body) == 1 && state.body.storage.is_unique() {
         let body = Arc::get_mut(&mut state.body)?;
-        return Source::alone(&mut body.storage, body.layout.offset, body.dtype);
+        return Source::alone(&mut body.storage, body.layout.offset, body.layout.numel(), body.dtype);
     }
     guarded(&state.body)
 }
@@ -101,18 +95,23 @@ fn source(state: &mut State) -> Option<Source<'_>> {
 /// The values of a body; nothing if somebody is writing them.
 #[inline]
 pub(super) fn guarded(body: &Body) -> Option<Source<'_>> {
-    Source::guarded(&body.storage, body.layout.offset, body.dtype)
+    Source::guarded(&body.storage, body.layout.offset, body.layout.numel(), body.dtype)
 }
 
 /// Runs a program of one result, of the operands' dtype.
 #[inline]
-fn compute(spec: &Spec, n: usize, dtype: DType, inputs: &[Source<'_>], scalars: &[Scalar]) -> Result<Option<Storage>> {
+fn compute(
+    spec: &Spec,
+    n: usize,
+    dtype: DType,
+    inputs: &[Option<Source<'_>>],
+    scalars: &[Scalar],
+) -> Result<Option<Storage>> {
     if spec.outputs[0] != dtype {
         return Ok(None);
     }
     let mut storage = Storage::uninit(spec.op, n * dtype.size())?;
-    let Some(sink) = Sink::new(&mut storage, dtype) else { return Ok(None) };
-    let ran = spec.executable.run_small(n, inputs, scalars, &mut [sink]);
+    let ran = spec.executable.run_small(n, inputs, scalars, &mut [Sink::new(&mut storage, n, dtype)]);
     Ok(ran.then_some(storage))
 }
 
@@ -126,8 +125,8 @@ fn finish(
     storage: Storage,
 ) -> Result<Option<Tensor>> {
     let like = &operands[0].1.body;
-    let mut layout = like.layout.clone();
-    layout.offset = 0;
+    let Layout { sizes, strides, .. } = &like.layout;
+    let layout = Layout { sizes: sizes.clone(), strides: strides.clone(), offset: 0 };
     let out = Arc::new(Body::new(storage, layout, like.dtype));
     if records {
         return record_quick(spec, operands, scalars, out).map(Some);
@@ -139,36 +138,24 @@ fn finish(
     Ok(Some(out))
 }
 
-/// A gradient's own memory as the place of the next gradient: what the engine hands from node to node is often seen by
-/// nobody else, and may be overwritten.
-pub(super) struct Reused<'a> {
-    values: [u64; Reused::BYTES / 8],
-    dtype: DType,
-    pub sink: Sink<'a>,
-}
+/// Above this size in bytes an allocation costs little beside the work.
+const REUSED: usize = 64;
 
-impl<'a> Reused<'a> {
-    /// Above this size an allocation costs little beside the work.
-    const BYTES: usize = 64;
-
-    /// The memory of a gradient that `fits`, if it is small and nobody else can reach it; its values are put aside.
-    #[inline]
-    pub(super) fn of(grad: &'a mut Tensor, fits: impl FnOnce(&Body) -> bool) -> Option<Reused<'a>> {
-        let body = Arc::get_mut(&mut grad.state_mut()?.body)?;
-        if !fits(body) || body.layout.offset != 0 {
-            return None;
-        }
-        let (bytes, dtype) = (body.layout.numel() * body.dtype.size(), body.dtype);
-        let mut values = [0; Reused::BYTES / 8];
-        if !body.storage.copy_out(bytes, &mut values) {
-            return None;
-        }
-        Some(Reused { values, dtype, sink: Sink::new(&mut body.storage, dtype)? })
+/// Puts a gradient's values aside, so that its memory can take those of the next gradient: what the engine hands from node
+/// to node is often seen by nobody else. Nothing if others can reach it, if it is not small, or does not fit.
+#[inline]
+pub(super) fn reuse<'a>(
+    grad: &'a mut Tensor,
+    values: &mut [u64; REUSED / 8],
+    fits: impl FnOnce(&Body) -> bool,
+) -> Option<Sink<'a>> {
+    let body = Arc::get_mut(&mut grad.state_mut()?.body)?;
+    if !fits(body) || body.layout.offset != 0 {
+        return None;
     }
-
-    /// The values that were put aside, and where the new ones go.
-    #[inline]
-    pub(super) fn split(&mut self) -> (Source<'_>, &mut Sink<'a>) {
-        (Source::buffer(&self.values, self.dtype), &mut self.sink)
+    let (n, dtype) = (body.layout.numel(), body.dtype);
+    if !body.storage.copy_out(n * dtype.size(), values) {
+        return None;
     }
+    Sink::new(&mut body.storage, n, dtype)
 }

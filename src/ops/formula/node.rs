@@ -117,8 +117,7 @@ pub(super) fn record_quick(
             Source::Result(k) => saved.push((source, SavedTensor::result(out.clone(), k as u32))),
         }
     }
-    let mut metas: SmallVec<[Meta; 1]> = SmallVec::new();
-    metas.push(Meta { sizes: out.layout.sizes.clone(), dtype: out.dtype });
+    let metas = SmallVec::from_buf([Meta { sizes: out.layout.sizes.clone(), dtype: out.dtype }]);
     let scalars = SmallVec::from_slice(scalars);
     let keeps = AtomicBool::new(!saved.is_empty());
     let saved = Mutex::new(Some(saved));
@@ -264,19 +263,21 @@ impl ElementwiseBackward {
                 bodies.push(self.find(&saved, node, *source)?.body(node)?);
             }
             let n = numel(&meta.sizes);
-            let run = |cotangent: Values<'_>, sinks: &mut [Sink<'_>]| {
-                let mut inputs: SmallVec<[Values<'_>; 3]> = SmallVec::new();
-                inputs.push(cotangent);
-                for body in &bodies {
-                    let Some(values) = fast::guarded(body) else { return false };
-                    inputs.push(values);
+            let run = |cotangent: Option<Values<'_>>, sinks: &mut [Option<Sink<'_>>]| {
+                let mut inputs = [cotangent, None, None, None];
+                if bodies.len() >= inputs.len() {
+                    return false;
                 }
-                gradient.spec.executable.run_small(n, &inputs, &self.scalars, sinks)
+                for (input, body) in inputs[1..].iter_mut().zip(&bodies) {
+                    *input = fast::guarded(body);
+                }
+                gradient.spec.executable.run_small(n, &inputs[..=bodies.len()], &self.scalars, sinks)
             };
-            let reused = if gradient.passes.len() == 1 { fast::Reused::of(grad, fits) } else { None };
-            if let Some(mut reused) = reused {
-                let (cotangent, sink) = reused.split();
-                if !run(cotangent, std::slice::from_mut(sink)) {
+            let mut values = [0; _];
+            let single = gradient.passes.len() == 1;
+            let sink = if single { fast::reuse(grad, &mut values, fits) } else { None };
+            if sink.is_some() {
+                if !run(Some(Values::buffer(&values, meta.dtype)), &mut [sink]) {
                     return Ok(None);
                 }
                 results.extend(slot.take());
@@ -290,12 +291,11 @@ impl ElementwiseBackward {
                     fresh.push(Storage::uninit(self.spec.op, n * meta.dtype.size())?);
                 }
                 {
-                    let mut sinks: SmallVec<[Sink<'_>; 2]> = SmallVec::new();
+                    let mut sinks: SmallVec<[Option<Sink<'_>>; 2]> = SmallVec::new();
                     for storage in &mut fresh {
-                        sinks.extend(Sink::new(storage, meta.dtype));
+                        sinks.push(Sink::new(storage, n, meta.dtype));
                     }
-                    let Some(cotangent) = fast::guarded(&body) else { return Ok(None) };
-                    if !run(cotangent, &mut sinks) {
+                    if !run(fast::guarded(&body), &mut sinks) {
                         return Ok(None);
                     }
                 }
