@@ -112,3 +112,94 @@ fn an_in_place_change_of_a_view_reaches_the_base() -> Result<()> {
     assert_eq!(x.grad().unwrap().to_vec::<f64>()?, [8.0, 1600.0, 24.0]);
     Ok(())
 }
+
+/// Small plain operands take a road of their own once an operation is warm; what comes out is what the formulas say, run
+/// after run, whoever else holds the tensors on the way.
+#[test]
+fn operators_on_small_tensors() -> Result<()> {
+    type Operator = fn(&Tensor, &Tensor) -> Tensor;
+    type Derivative = fn(f64, f64) -> f64;
+    let table: [(&str, Operator, Derivative, Derivative, Derivative); 4] = [
+        ("add", |a, b| a + b, |x, y| x + y, |_, _| 1.0, |_, _| 1.0),
+        ("sub", |a, b| a - b, |x, y| x - y, |_, _| 1.0, |_, _| -1.0),
+        ("mul", |a, b| a * b, |x, y| x * y, |_, y| y, |x, _| x),
+        ("div", |a, b| a / b, |x, y| x / y, |_, y| 1.0 / y, |x, y| -x / (y * y)),
+    ];
+    // One element, a buffer's worth, one more than that, many.
+    for n in [1, 8, 9, 100] {
+        let left: Vec<f64> = (0..n).map(|i| 0.5 + i as f64).collect();
+        let right: Vec<f64> = (0..n).map(|i| 2.0 - 0.25 * i as f64 / n as f64).collect();
+        let each = |f: Derivative| -> Vec<f64> { left.iter().zip(&right).map(|(&x, &y)| f(x, y)).collect() };
+        for (name, operator, value, by_left, by_right) in &table {
+            for round in 0..3 {
+                let at = format!("{name}, {n} elements, round {round}");
+                let (a, b) = (leaf(&left), leaf(&right));
+                let y = operator(&a, &b);
+                assert_close(&y, &each(*value), &at);
+                // The cotangent is the caller's, and stays as it is; twice over the same graph gives twice the gradient.
+                let ones = Tensor::from_slice(&vec![1.0; n], &[n])?;
+                let keep = BackwardOptions { retain_graph: Some(true), ..BackwardOptions::default() };
+                for _ in 0..2 {
+                    backward(std::slice::from_ref(&y), &[Some(ones.clone())], &keep)?;
+                }
+                assert_close(&ones, &vec![1.0; n], &at);
+                let twice = |values: Vec<f64>| values.iter().map(|v| 2.0 * v).collect::<Vec<_>>();
+                assert_close(&a.grad().unwrap(), &twice(each(*by_left)), &at);
+                assert_close(&b.grad().unwrap(), &twice(each(*by_right)), &at);
+                // One operand or both, behind a node whose cotangent nobody else holds.
+                for (by_a, by_b) in [(true, false), (false, true), (true, true)] {
+                    let (a, b) = (leaf(&left), leaf(&right));
+                    let p = if by_a { &a * 2.0 } else { a.detach() };
+                    let q = if by_b { &b * 2.0 } else { b.detach() };
+                    (operator(&p, &q) * 3.0).sum((), false)?.backward()?;
+                    let (x, y): (Vec<f64>, Vec<f64>) = (p.to_vec()?, q.to_vec()?);
+                    for (leaf, asked, inner) in [(&a, by_a, by_left), (&b, by_b, by_right)] {
+                        let want: Vec<f64> = x.iter().zip(&y).map(|(&x, &y)| 6.0 * inner(x, y)).collect();
+                        match leaf.grad() {
+                            Some(got) => assert_close(&got, &want, &at),
+                            None => assert!(!asked, "{at}: no gradient"),
+                        }
+                    }
+                }
+                // The same tensor twice.
+                let a = leaf(&left);
+                operator(&a, &a).sum((), false)?.backward()?;
+                let want: Vec<f64> = left.iter().map(|&x| by_left(x, x) + by_right(x, x)).collect();
+                assert_close(&a.grad().unwrap(), &want, &at);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn assert_close(got: &Tensor, want: &[f64], at: &str) {
+    let got: Vec<f64> = got.to_vec().unwrap();
+    assert_eq!(got.len(), want.len(), "{at}");
+    for (g, w) in got.iter().zip(want) {
+        assert!((g - w).abs() <= 1e-12 * w.abs().max(1.0), "{at}: {got:?} instead of {want:?}");
+    }
+}
+
+/// Gradients on their way from node to node may be overwritten only where nobody else sees them.
+#[test]
+fn gradients_that_somebody_holds_are_not_overwritten() -> Result<()> {
+    for _ in 0..3 {
+        let x = leaf(&[1.0, 2.0]);
+        let a = &x * 2.0;
+        let b = &a * 3.0;
+        let c = &b * 5.0;
+        a.retain_grad()?;
+        b.retain_grad()?;
+        let y = &c - &b;
+        y.sum((), false)?.backward()?;
+        assert_close(&b.grad().unwrap(), &[4.0, 4.0], "b");
+        assert_close(&a.grad().unwrap(), &[12.0, 12.0], "a");
+        assert_close(&x.grad().unwrap(), &[24.0, 24.0], "x");
+        let caught =
+            grad(&[(&a * &b).sum((), false)?], &[a.clone(), b.clone(), x.clone()], &[], &GradOptions::default())?;
+        assert_close(caught[0].as_ref().unwrap(), &[12.0, 24.0], "a, caught");
+        assert_close(caught[1].as_ref().unwrap(), &[2.0, 4.0], "b, caught");
+        assert_close(caught[2].as_ref().unwrap(), &[24.0, 48.0], "x, caught");
+    }
+    Ok(())
+}

@@ -223,8 +223,8 @@ impl ElementwiseBackward {
         let computed = needs & !passing;
         let results = match (computed, passing) {
             (0, _) => Some(SmallVec::new()),
-            (_, 0) => self.compute(call, gradient, &mut grads[0])?,
-            _ => self.compute(call, self.spec.gradient_ref(computed), &mut grads[0])?,
+            (_, 0) => self.compute(call, gradient, &mut grads[0], true)?,
+            _ => self.compute(call, self.spec.gradient_ref(computed), &mut grads[0], false)?,
         };
         let Some(results) = results else { return Ok(None) };
         let mut results = results.into_iter();
@@ -243,14 +243,15 @@ impl ElementwiseBackward {
         Ok(Some(out))
     }
 
-    /// Computes the gradients of a specialisation from a plain cotangent, which is used up if its memory becomes that of the
-    /// only result; nothing if it is not plain, or if something is being written that has to be read.
+    /// Computes the gradients of a specialisation from a plain cotangent, which may be used up if `consumed`: its memory then
+    /// becomes that of the only result. Returns nothing if it is not plain, or if something is being written that has to be read.
     #[inline]
     fn compute(
         &self,
         call: &Call<'_>,
         gradient: &GradSpec,
         slot: &mut Option<Tensor>,
+        consumed: bool,
     ) -> Result<Option<SmallVec<[Tensor; 2]>>> {
         let (node, meta) = (call.node, &call.node.outputs[0]);
         let Some(grad) = slot else { return Ok(None) };
@@ -274,8 +275,7 @@ impl ElementwiseBackward {
                 gradient.spec.executable.run_small(n, &inputs[..=bodies.len()], &self.scalars, sinks)
             };
             let mut values = [0; _];
-            let single = gradient.passes.len() == 1;
-            let sink = if single { fast::reuse(grad, &mut values, fits) } else { None };
+            let sink = if consumed && gradient.passes.len() == 1 { fast::reuse(grad, &mut values, fits) } else { None };
             if sink.is_some() {
                 if !run(Some(Values::buffer(&values, meta.dtype)), &mut [sink]) {
                     return Ok(None);
