@@ -349,7 +349,7 @@ impl ElementwiseBackward {
             let some: SmallVec<[Option<Dims>; 2]> =
                 targets.iter().zip(&out).filter(|(_, g)| g.is_none()).map(|(t, _)| t.clone()).collect();
             let mut computed =
-                self.plain(&self.spec.gradient(rest, present), node, sizes, grads, &some, rest, present)?.into_iter();
+                self.plain(self.spec.gradient(rest, present), node, sizes, grads, &some, rest, present)?.into_iter();
             for slot in out.iter_mut().filter(|g| g.is_none()) {
                 *slot = computed.next().flatten();
             }
@@ -362,8 +362,8 @@ impl ElementwiseBackward {
                 bodies.push(self.find(&saved, node, *source)?.body(node)?.clone());
             }
         }
-        let outputs = results(&gradient.spec, sizes, &bodies, targets)?;
-        execute(&gradient.spec, sizes, &bodies, &self.scalars, &outputs)?;
+        let outputs = results(gradient.spec, sizes, &bodies, targets)?;
+        execute(gradient.spec, sizes, &bodies, &self.scalars, &outputs)?;
         Ok(outputs.into_iter().map(|b| Some(Tensor::from_body(b))).collect())
     }
 
@@ -439,9 +439,9 @@ impl Backward for ElementwiseBackward {
                     tensors.push(self.find(&saved, node, *source)?.unpack(node)?);
                 }
             }
-            apply(&gradient.spec, sizes, tensors, &self.scalars, &targets)?.into_iter().map(Some).collect()
+            apply(gradient.spec, sizes, tensors, &self.scalars, &targets)?.into_iter().map(Some).collect()
         } else {
-            self.plain(&gradient, node, sizes, &grads, &targets, needs, present)?
+            self.plain(gradient, node, sizes, &grads, &targets, needs, present)?
         };
         let mut results = results.into_iter();
         for (slot, input) in out.iter_mut().zip(&self.spec.edges) {

@@ -33,8 +33,8 @@ pub(crate) fn forward(op: &'static Op, rule: &'static Elementwise, args: &Args) 
     let outputs = match &call.reduced {
         Some(to) => smallvec![combine(&call, to)?],
         None => {
-            let outputs = results(&call.spec, &call.sizes, &call.bodies, &[None])?;
-            execute(&call.spec, &call.sizes, &call.bodies, &call.scalars, &outputs)?;
+            let outputs = results(call.spec, &call.sizes, &call.bodies, &[None])?;
+            execute(call.spec, &call.sizes, &call.bodies, &call.scalars, &outputs)?;
             outputs
         }
     };
@@ -44,7 +44,7 @@ pub(crate) fn forward(op: &'static Op, rule: &'static Elementwise, args: &Args) 
 /// Sums the formula's values into a smaller result.
 fn combine(call: &Prepared, to: &Reduced) -> Result<Body> {
     static QUOTIENT: [OnceLock<Executable>; 2] = [const { OnceLock::new() }; 2];
-    let (spec, dtype) = (&call.spec, call.spec.outputs[0]);
+    let (spec, dtype) = (call.spec, call.spec.outputs[0]);
     let n = checked_numel(spec.op, &to.aligned)?;
     let fresh = |dtype: DType| {
         Ok(Body::new(Storage::uninit(spec.op, n * dtype.size())?, Layout::contiguous(to.aligned.clone()), dtype))
@@ -79,7 +79,7 @@ fn finish(call: Prepared, outputs: SmallVec<[Body; 2]>) -> Result<Outputs> {
     let requires_grad = mode::is_grad_enabled() && call.tensors.iter().any(Tensor::requires_grad);
     if requires_grad {
         let aligned = call.reduced.as_ref().map(|r| &r.aligned);
-        record(&call.spec, &call.sizes, aligned, &call.tensors, &call.bodies, &call.scalars, &outputs)?;
+        record(call.spec, &call.sizes, aligned, &call.tensors, &call.bodies, &call.scalars, &outputs)?;
     } else if mode::is_inference_mode() {
         outputs.iter().for_each(Tensor::mark_inference);
     }
@@ -103,7 +103,7 @@ pub(crate) fn in_place(op: &'static Op, rule: &'static Elementwise, args: &Args)
     inplace::check_overlap(op.rust, &body, &call.bodies[1..])?;
     let history = if records && body.dtype.is_float() {
         // What backward reads of the target is kept from before the change.
-        let reads = super::node::reads_input(&call.spec, &call.tensors, 0);
+        let reads = super::node::reads_input(call.spec, &call.tensors, 0);
         if reads {
             call.bodies[0] = crate::ops::copy::duplicate(op.rust, &body)?;
         }
@@ -111,11 +111,11 @@ pub(crate) fn in_place(op: &'static Op, rule: &'static Elementwise, args: &Args)
     } else {
         None
     };
-    execute_into(&call.spec, &call.sizes, &call.bodies, &call.scalars, &body)?;
+    execute_into(call.spec, &call.sizes, &call.bodies, &call.scalars, &body)?;
     body.bump_version();
     if history.is_some() {
         super::node::record_in_place(
-            &call.spec,
+            call.spec,
             &call.sizes,
             &call.tensors,
             &call.bodies,
@@ -138,7 +138,7 @@ pub(crate) fn into_out(op: &'static Op, rule: &'static Elementwise, args: &Args,
     inplace::resize_out(op.rust, out, &call.sizes)?;
     let body = out.body();
     inplace::check_overlap(op.rust, &body, &call.bodies)?;
-    execute_into(&call.spec, &call.sizes, &call.bodies, &call.scalars, &body)?;
+    execute_into(call.spec, &call.sizes, &call.bodies, &call.scalars, &body)?;
     body.bump_version();
     Ok(())
 }
