@@ -107,12 +107,12 @@ pub fn binary_number(op: &'static Op, a: &Tensor, b: Scalar) -> Result<Tensor> {
 #[inline]
 pub fn small_binary(op: &'static Op, a: &Tensor, b: &Tensor) -> Result<Option<Tensor>> {
     let Rule::Elementwise(rule) = &op.rule else { return Ok(None) };
-    formula::fast::binary(op, rule, a, b)
+    formula::fast::binary(op, rule, 0, a, b)
 }
 
 /// [`binary_number`] if the operand is small and plain, else nothing.
 #[inline]
 pub fn small_binary_number(op: &'static Op, a: &Tensor, b: Scalar) -> Result<Option<Tensor>> {
     let Rule::Elementwise(rule) = &op.rule else { return Ok(None) };
-    formula::fast::with_number(op, rule, a, b)
+    formula::fast::unary(op, rule, 0, a, Some(b))
 }

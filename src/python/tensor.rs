@@ -14,6 +14,7 @@ use crate::scalar::Scalar;
 use crate::tensor::Tensor;
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyTypeError, PyUserWarning};
+use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -54,9 +55,17 @@ pub(super) fn _set_size_type(py: Python<'_>, class: Py<PyAny>) {
 /// Sizes as Python sees them.
 pub(super) fn size<'py>(py: Python<'py>, sizes: &[usize]) -> PyResult<Bound<'py, PyAny>> {
     let tuple = PyTuple::new(py, sizes)?;
-    match SIZE.get(py) {
-        Some(class) => class.bind(py).call1((tuple,)),
-        None => Ok(tuple.into_any()),
+    let Some(class) = SIZE.get(py) else { return Ok(tuple.into_any()) };
+    let args = PyTuple::new(py, [tuple])?;
+    // SAFETY: the class is a subclass of tuple without fields; what its own `__new__` adds, a check that all are integers,
+    // is not needed here and takes longer than everything else.
+    unsafe {
+        match ffi::PyTuple_Type.tp_new {
+            Some(new) => {
+                Bound::from_owned_ptr_or_err(py, new(class.as_ptr().cast(), args.as_ptr(), std::ptr::null_mut()))
+            }
+            None => class.bind(py).call1(args),
+        }
     }
 }
 

@@ -7,24 +7,57 @@ use crate::autograd::mode;
 use crate::backend::{Sink, Source};
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::ops::args::{Arg, Args};
 use crate::ops::op::Op;
 use crate::scalar::Scalar;
 use crate::shape::Layout;
 use crate::storage::Storage;
 use crate::tensor::{Body, State, Tensor};
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
 /// The most elements for which locks are held while the kernel runs.
 const SMALL: usize = 1 << 14;
 
-/// `a op b`; nothing if it has to take the ordinary road.
+/// A call with bound arguments; nothing if it has to take the ordinary road.
 #[inline]
-pub(crate) fn binary(op: &'static Op, rule: &'static Elementwise, a: &Tensor, b: &Tensor) -> Result<Option<Tensor>> {
+pub(super) fn call(op: &'static Op, rule: &'static Elementwise, args: &Args) -> Result<Option<Tensor>> {
+    let (a, second) = match &args[..] {
+        [Arg::Tensor(a)] => (a, None),
+        [Arg::Tensor(a), second @ (Arg::Tensor(_) | Arg::Number(_))] if op.params[1].kind.is_operand() => {
+            (a, Some(second))
+        }
+        _ => return Ok(None),
+    };
+    let dtype = a.dtype();
+    if !(dtype.is_float() && rule.accept.float && rule.reduce.is_none()) {
+        return Ok(None);
+    }
+    (rule.check)(args, dtype)?;
+    let variant = (rule.variant)(args)?;
+    if variant > 1 {
+        return Ok(None);
+    }
+    match second {
+        Some(Arg::Tensor(b)) => binary(op, rule, variant, a, b),
+        Some(Arg::Number(number)) => unary(op, rule, variant, a, Some(*number)),
+        _ => unary(op, rule, variant, a, None),
+    }
+}
+
+/// `a op b`, for a variant of the row that has a slot of its own (0 or 1); nothing if it has to take the ordinary road.
+#[inline]
+pub(crate) fn binary(
+    op: &'static Op,
+    rule: &'static Elementwise,
+    variant: u8,
+    a: &Tensor,
+    b: &Tensor,
+) -> Result<Option<Tensor>> {
     let records = mode::is_grad_enabled() && (a.requires_grad() | b.requires_grad());
     let spec = |dtype: DType| {
-        let operands = || smallvec![Given::Tensor(dtype); 2];
-        rule.common(op, (dtype == DType::F64) as usize, || key(operands(), dtype))
+        let key = || key(smallvec![Given::Tensor(dtype); 2], variant, dtype);
+        rule.common(op, slot(variant, false, dtype), key)
     };
     if a.is(b) {
         let state = a.state();
@@ -51,13 +84,14 @@ pub(crate) fn binary(op: &'static Op, rule: &'static Elementwise, a: &Tensor, b:
     finish(spec, records, &[(a, x), (b, y)], &[], storage)
 }
 
-/// `a op number`; nothing if it has to take the ordinary road.
+/// `op a`, or `a op number`; as [`binary`].
 #[inline]
-pub(crate) fn with_number(
+pub(crate) fn unary(
     op: &'static Op,
     rule: &'static Elementwise,
+    variant: u8,
     a: &Tensor,
-    number: Scalar,
+    number: Option<Scalar>,
 ) -> Result<Option<Tensor>> {
     let records = mode::is_grad_enabled() && a.requires_grad();
     let mut state = a.state();
@@ -65,14 +99,24 @@ pub(crate) fn with_number(
         return Ok(None);
     }
     let (n, dtype) = (state.body.layout.numel(), state.body.dtype);
-    let operands = || smallvec![Given::Tensor(dtype), Given::Number];
-    let spec = rule.common(op, 2 | (dtype == DType::F64) as usize, || key(operands(), dtype));
-    let Some(storage) = compute(spec, n, dtype, &[source(&mut state)], &[number])? else { return Ok(None) };
-    finish(spec, records, &[(a, &state)], &[number], storage)
+    let key = || {
+        let given = [Some(Given::Tensor(dtype)), number.map(|_| Given::Number)];
+        key(given.into_iter().flatten().collect(), variant, dtype)
+    };
+    let spec = rule.common(op, slot(variant, number.is_some(), dtype), key);
+    let scalars = number.as_slice();
+    let Some(storage) = compute(spec, n, dtype, &[source(&mut state)], scalars)? else { return Ok(None) };
+    finish(spec, records, &[(a, &state)], scalars, storage)
 }
 
-fn key(operands: smallvec::SmallVec<[Given; 4]>, common: DType) -> Key {
-    Key { operands, numbers: 0, variant: 0, common, averaged: false }
+/// The specialisation's place with its row, for operands of one float dtype and perhaps a number behind them.
+#[inline]
+pub(super) fn slot(variant: u8, number: bool, dtype: DType) -> usize {
+    (variant as usize) << 2 | (number as usize) << 1 | (dtype == DType::F64) as usize
+}
+
+fn key(operands: SmallVec<[Given; 4]>, variant: u8, common: DType) -> Key {
+    Key { operands, numbers: 0, variant, common, averaged: false }
 }
 
 /// Whether a body is small, and its memory is what kernels of its type work on.
@@ -107,7 +151,7 @@ fn compute(
     inputs: &[Option<Source<'_>>],
     scalars: &[Scalar],
 ) -> Result<Option<Storage>> {
-    if spec.outputs[0] != dtype {
+    if spec.outputs[0] != dtype || !spec.differentiable {
         return Ok(None);
     }
     let mut storage = Storage::uninit(spec.op, n * dtype.size())?;

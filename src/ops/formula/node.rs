@@ -154,7 +154,7 @@ fn make(
         };
         saved.push((source, value));
     }
-    if &*spec.node == NOT_IMPLEMENTED {
+    if !spec.differentiable {
         let metas = outputs.iter().map(|b| Meta { sizes: b.layout.sizes.clone(), dtype: b.dtype }).collect();
         return Ok(Node::shared(edges, metas, NotImplemented { op: spec.op }));
     }
@@ -174,7 +174,7 @@ fn make(
 
 /// The node's name, in a row, that stands for a derivative which PyTorch does not define: asking for it is an error, which
 /// beats silent zeros.
-const NOT_IMPLEMENTED: &str = "NotImplemented";
+pub(super) const NOT_IMPLEMENTED: &str = "NotImplemented";
 
 /// The node of an operation without derivative.
 struct NotImplemented {

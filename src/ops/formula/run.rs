@@ -1,5 +1,6 @@
 //! Running an elementwise row: promotion, checks, the choice of a specialisation, results, and the graph node.
 
+use super::fast;
 use super::node::record;
 use super::spec::{Elementwise, Given, Key, Promote, Reduced, Spec};
 use crate::autograd::mode;
@@ -29,6 +30,9 @@ pub(super) struct Prepared {
 
 /// Runs a row out of place.
 pub(crate) fn forward(op: &'static Op, rule: &'static Elementwise, args: &Args) -> Result<Outputs> {
+    if let Some(out) = fast::call(op, rule, args)? {
+        return Ok(smallvec![out]);
+    }
     let call = prepare(op, rule, args)?;
     let outputs = match &call.reduced {
         Some(to) => smallvec![combine(&call, to)?],
@@ -257,11 +261,11 @@ fn slot(key: &Key) -> Option<usize> {
     let (last, first) = key.operands.split_last()?;
     let plain = first.iter().all(|g| *g == Given::Tensor(key.common));
     let number = match last {
-        Given::Tensor(d) if *d == key.common => 0,
-        Given::Number => 1,
+        Given::Tensor(d) if *d == key.common => false,
+        Given::Number => true,
         _ => return None,
     };
-    plain.then_some((key.variant as usize) << 2 | number << 1 | (key.common == DType::F64) as usize)
+    plain.then(|| fast::slot(key.variant, number, key.common))
 }
 
 /// Fresh memory for the results. `targets[k]` is the shape of a reduced result. A full-size result lies in memory as the

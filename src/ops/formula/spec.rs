@@ -328,6 +328,8 @@ pub struct Spec {
     /// The row and key it was traced from, if it states its own derivative.
     own: Option<(&'static Elementwise, Key)>,
     saves_result: bool,
+    /// Whether it has a derivative.
+    pub(super) differentiable: bool,
     /// Whether it is the gradient of something. Where that does not depend on an input it has no gradient, instead of zeros,
     /// which a node further down might multiply by infinity.
     derived: bool,
@@ -425,6 +427,7 @@ impl Elementwise {
             edges,
             own: self.vjp.map(|_| (self, key.clone())),
             saves_result: self.saves_result,
+            differentiable: op.node != super::node::NOT_IMPLEMENTED,
             derived: false,
             averaged: key.averaged,
             quick: Default::default(),
@@ -529,6 +532,7 @@ impl Spec {
             outputs,
             own: None,
             saves_result: false,
+            differentiable: true,
             derived: true,
             averaged: false,
             quick: Default::default(),
