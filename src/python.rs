@@ -2,6 +2,7 @@
 //! installed from the catalogue; what is written by hand here is Python's own protocol: operators, indexing, numbers,
 //! buffers, identity, hooks.
 
+mod allocator;
 mod bind;
 mod data;
 mod dispatch;

@@ -52,6 +52,8 @@ pub struct Call<'a> {
     pub asked: Option<&'a [bool]>,
     /// Whether the node is released right after and nobody looks at it in between, so that it may use up what it saved.
     pub last: bool,
+    /// Whether the backward is recorded; it is the grad mode, too.
+    pub create_graph: bool,
 }
 
 impl Call<'_> {

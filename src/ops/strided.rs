@@ -177,7 +177,7 @@ impl Backward for CopySlices {
         let whole = lay_out(&grad, &self.base)?.copy()?;
         let part = whole.as_strided(ints(size), sints(stride), offset)?;
         let needs: SmallVec<[bool; 4]> = (0..call.node.edges.len()).map(|k| k == 0 || call.needs(k)).collect();
-        let inner_call = Call { node: &self.inner, asked: Some(&needs), last: call.last };
+        let inner_call = Call { node: &self.inner, asked: Some(&needs), ..*call };
         let mut out = self.inner.body.backward(&inner_call, smallvec![Some(part.copy()?)])?;
         let replacement = match out[0].take() {
             Some(g) => g,

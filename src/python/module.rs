@@ -10,11 +10,6 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// Graphs are built and dropped thousands of nodes at a time, which is where the system's allocator is slowest. A Rust
-/// program that uses the crate chooses its own.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Whether operations on this thread record history.
 #[pyfunction]
 fn is_grad_enabled() -> bool {

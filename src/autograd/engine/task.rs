@@ -283,7 +283,8 @@ impl Graph {
         let asked: Option<SmallVec<[bool; 4]>> = self
             .restricted
             .then(|| node.edges.iter().map(|e| e.node().is_some_and(|n| self.is_wanted(n, progress))).collect());
-        let call = Call { node, asked: asked.as_deref(), last: !self.keep_graph && node.hooks().is_none() };
+        let last = !self.keep_graph && node.hooks().is_none();
+        let call = Call { node, asked: asked.as_deref(), last, create_graph: self.create_graph };
         let out = match node.hooks() {
             None => node.body.backward(&call, grads)?,
             Some(hooks) => {

@@ -29,7 +29,7 @@ struct ElementwiseBackward {
     sizes: Option<Box<Dims>>,
     /// The shape in which a reduced output broadcasts to the index space, where it is not the output's own.
     aligned: Option<Box<Dims>>,
-    scalars: SmallVec<[Scalar; 2]>,
+    scalars: SmallVec<[Scalar; 1]>,
     /// Forward values by source; `None` once freed.
     saved: Mutex<Option<Saved>>,
     /// Whether any are there. Changed under the lock.
@@ -165,7 +165,7 @@ fn make(
         plain: false,
         sizes: own_sizes.then(|| Box::new(sizes.clone())),
         aligned: aligned.filter(|a| **a != outputs[0].layout.sizes).map(|a| Box::new(a.clone())),
-        scalars: scalars.clone(),
+        scalars: SmallVec::from_slice(scalars),
         keeps: AtomicBool::new(!saved.is_empty()),
         saved: Mutex::new(Some(saved)),
     };
@@ -396,7 +396,7 @@ impl Backward for ElementwiseBackward {
     fn backward(&self, call: &Call<'_>, mut grads: Grads) -> Result<Grads> {
         let node = call.node;
         if self.plain
-            && !mode::is_grad_enabled()
+            && !call.create_graph
             && let Some(out) = self.quick(call, &mut grads)?
         {
             return Ok(out);
