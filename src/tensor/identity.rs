@@ -169,15 +169,17 @@ impl Tensor {
         if !self.flag(REQUIRES_GRAD) {
             return Edge::NONE;
         }
-        self.edge_locked(&self.state())
+        let mut edge = Edge::NONE;
+        self.put_edge(&self.state(), &mut edge);
+        edge
     }
 
-    /// [`edge`](Self::edge) of a tensor that requires a gradient and whose state is locked.
+    /// Makes `edge` that of a tensor that requires a gradient and whose state is locked.
     #[inline(always)]
-    pub(crate) fn edge_locked(&self, state: &State) -> Edge {
+    pub(crate) fn put_edge(&self, state: &State, edge: &mut Edge) {
         match state.grad_fn.node() {
-            Some(node) => Edge::new(node.clone(), state.grad_fn.nr),
-            None => self.accumulator(&state.body),
+            Some(node) => edge.point(node.clone(), state.grad_fn.nr),
+            None => *edge = self.accumulator(&state.body),
         }
     }
 

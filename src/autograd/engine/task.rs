@@ -26,20 +26,19 @@ const NODES_PER_POLL: u32 = 64;
 
 static NEXT_TASK: AtomicU32 = AtomicU32::new(1);
 
-/// How far a node is.
+/// How far the nodes are, by number.
+#[derive(Default)]
 struct Progress {
     /// Edges into the node whose gradient is not in yet.
-    waiting: u32,
-    /// Whether the node is to run; if only some inputs are asked for, most nodes need not.
-    needed: bool,
-    /// What has come in for its outputs.
-    grads: Grads,
+    waiting: Vec<u32>,
+    /// What has come in for the node's outputs.
+    grads: Vec<Grads>,
 }
 
 /// One backward: the nodes reachable from its roots, numbered, and how far each is.
 pub(super) struct Task {
     graph: Graph,
-    progress: Vec<Progress>,
+    progress: Progress,
 }
 
 /// What does not change while a backward runs.
@@ -50,8 +49,8 @@ struct Graph {
     elsewhere: HashMap<usize, u32>,
     /// For captured outputs `(node number, output)` the place in the result.
     captures: HashMap<(u32, u32), SmallVec<[usize; 1]>>,
-    /// Whether some nodes are not needed.
-    restricted: bool,
+    /// Which nodes are to run, if not all: when only some inputs are asked for, most need not.
+    needed: Option<Vec<bool>>,
     keep_graph: bool,
     create_graph: bool,
 }
@@ -139,11 +138,11 @@ impl Task {
             nodes: Vec::new(),
             elsewhere: HashMap::new(),
             captures: HashMap::new(),
-            restricted: false,
+            needed: None,
             keep_graph,
             create_graph,
         };
-        let mut task = Task { graph, progress: Vec::new() };
+        let mut task = Task { graph, progress: Progress::default() };
         for root in roots {
             if let Some(node) = root.node()
                 && task.graph.number(node).is_none()
@@ -156,7 +155,7 @@ impl Task {
             for k in 0..task.graph.nodes[next].edges.len() {
                 let Some(to) = task.graph.nodes[next].edges[k].node() else { continue };
                 match task.graph.number(to) {
-                    Some(number) => task.progress[number as usize].waiting += 1,
+                    Some(number) => task.progress.waiting[number as usize] += 1,
                     None => {
                         let to = to.clone();
                         task.add(to, 1);
@@ -165,26 +164,26 @@ impl Task {
             }
             next += 1;
         }
+        task.progress.grads = task.graph.nodes.iter().map(|_| Grads::new()).collect();
         task
     }
 
     fn add(&mut self, node: NodeRef, waiting: u32) {
         self.graph.add(node);
-        self.progress.push(Progress { waiting, needed: true, grads: Grads::new() });
+        self.progress.waiting.push(waiting);
     }
 
     /// Restricts the run to what the given nodes' gradients need. `run` says whether the target itself runs (a leaf that
     /// accumulates) or is only captured into place `k` of the result.
     pub(super) fn restrict(&mut self, targets: &[(Edge, bool)]) {
-        let Task { graph, progress } = self;
-        graph.restricted = true;
-        progress.iter_mut().for_each(|p| p.needed = false);
-        let mut wanted = vec![false; progress.len()];
+        let graph = &mut self.graph;
+        let mut needed = vec![false; graph.nodes.len()];
+        let mut wanted = vec![false; graph.nodes.len()];
         for (k, (edge, run)) in targets.iter().enumerate() {
             let Some(number) = edge.node().and_then(|n| graph.number(n)) else { continue };
             wanted[number as usize] = true;
             if *run {
-                progress[number as usize].needed = true;
+                needed[number as usize] = true;
             } else {
                 graph.captures.entry((number, edge.nr)).or_default().push(k);
             }
@@ -198,9 +197,10 @@ impl Task {
             let mut ends = edges.iter().filter_map(|e| e.node().and_then(|n| graph.number(n)));
             if ends.any(|to| wanted[to as usize]) {
                 wanted[i as usize] = true;
-                progress[i as usize].needed = true;
+                needed[i as usize] = true;
             }
         }
+        graph.needed = Some(needed);
     }
 
     /// Runs everything. `results[k]` receives what was captured for place k.
@@ -210,12 +210,12 @@ impl Task {
         let graph = &*graph;
         for (edge, grad) in roots {
             if let Some((node, number)) = edge.node().and_then(|n| Some((n, graph.number(n)?))) {
-                progress[number as usize].receive(node, edge.nr, grad, graph.create_graph)?;
+                graph.receive(node, edge.nr, grad, &mut progress.grads[number as usize])?;
             }
         }
         let mut ready = Ready::default();
-        for (number, (node, progress)) in graph.nodes.iter().zip(progress.iter()).enumerate() {
-            if progress.waiting == 0 {
+        for (number, (node, waiting)) in graph.nodes.iter().zip(&progress.waiting).enumerate() {
+            if *waiting == 0 {
                 ready.push(node.sequence, number as u32);
             }
         }
@@ -227,29 +227,29 @@ impl Task {
             {
                 ask()?;
             }
-            let grads = graph.step(number, progress, results)?;
+            let grads = graph.step(number, std::mem::take(&mut progress.grads[number as usize]), results)?;
             graph.send(&graph.nodes[number as usize], grads, progress, &mut ready)?;
         }
         Ok(())
     }
 }
 
-impl Progress {
-    /// Takes in a gradient of output `nr`: the first is kept, others are added to it.
+impl Graph {
+    /// Takes in a gradient of a node's output `nr`: the first is kept, others are added to it.
     #[inline]
-    fn receive(&mut self, node: &NodeRef, nr: u32, grad: Tensor, create_graph: bool) -> Result<()> {
+    fn receive(&self, node: &NodeRef, nr: u32, grad: Tensor, grads: &mut Grads) -> Result<()> {
         let nr = nr as usize;
-        if self.grads.len() <= nr {
-            if nr == self.grads.len() {
-                self.grads.push(Some(grad));
+        if grads.len() <= nr {
+            if nr == grads.len() {
+                grads.push(Some(grad));
                 return Ok(());
             }
-            self.grads.resize(node.outputs.len().max(nr + 1), None);
+            grads.resize(node.outputs.len().max(nr + 1), None);
         }
-        let slot = &mut self.grads[nr];
+        let slot = &mut grads[nr];
         *slot = Some(match slot.take() {
             None => grad,
-            Some(sum) if !create_graph && ops::is_exclusive(&sum) => {
+            Some(sum) if !self.create_graph && ops::is_exclusive(&sum) => {
                 ops::add_assign(&sum, &grad)?;
                 sum
             }
@@ -257,15 +257,11 @@ impl Progress {
         });
         Ok(())
     }
-}
 
-impl Graph {
-    /// Runs one node and returns the gradients of its inputs.
+    /// Runs one node, given the gradients of its outputs, and returns those of its inputs.
     #[inline]
-    fn step(&self, number: u32, progress: &mut [Progress], results: &mut [Option<Tensor>]) -> Result<Grads> {
+    fn step(&self, number: u32, mut grads: Grads, results: &mut [Option<Tensor>]) -> Result<Grads> {
         let node = &self.nodes[number as usize];
-        let needed = progress[number as usize].needed;
-        let mut grads = std::mem::take(&mut progress[number as usize].grads);
         if grads.len() < node.outputs.len() {
             grads.resize(node.outputs.len(), None);
         }
@@ -277,12 +273,13 @@ impl Graph {
                 }
             }
         }
-        if !needed {
-            return Ok(Grads::new());
-        }
-        let asked: Option<SmallVec<[bool; 4]>> = self
-            .restricted
-            .then(|| node.edges.iter().map(|e| e.node().is_some_and(|n| self.is_wanted(n, progress))).collect());
+        let asked: Option<SmallVec<[bool; 4]>> = match &self.needed {
+            None => None,
+            Some(needed) if !needed[number as usize] => return Ok(Grads::new()),
+            Some(needed) => {
+                Some(node.edges.iter().map(|e| e.node().is_some_and(|n| self.is_wanted(n, needed))).collect())
+            }
+        };
         let last = !self.keep_graph && node.hooks().is_none();
         let call = Call { node, asked: asked.as_deref(), last, create_graph: self.create_graph };
         let out = match node.hooks() {
@@ -311,9 +308,9 @@ impl Graph {
         Ok(out)
     }
 
-    fn is_wanted(&self, node: &NodeRef, progress: &[Progress]) -> bool {
+    fn is_wanted(&self, node: &NodeRef, needed: &[bool]) -> bool {
         self.number(node).is_some_and(|n| {
-            progress[n as usize].needed
+            needed[n as usize]
                 || (!self.captures.is_empty()
                     && (0..node.outputs.len() as u32).any(|nr| self.captures.contains_key(&(n, nr))))
         })
@@ -321,7 +318,7 @@ impl Graph {
 
     /// Sends gradients along the edges of a node, and queues the nodes for which nothing more is to come.
     #[inline]
-    fn send(&self, node: &NodeRef, grads: Grads, progress: &mut [Progress], ready: &mut Ready) -> Result<()> {
+    fn send(&self, node: &NodeRef, grads: Grads, progress: &mut Progress, ready: &mut Ready) -> Result<()> {
         // A hook may have put anything in the place of a node's gradients.
         let fitting = node.body.fits() && node.hooks().is_none();
         let mut grads = grads.into_iter();
@@ -329,13 +326,13 @@ impl Graph {
             let grad = grads.next().flatten();
             let Some(to) = edge.node() else { continue };
             let Some(to_number) = self.number(to) else { continue };
-            let progress = &mut progress[to_number as usize];
             if let Some(grad) = grad {
                 let grad = if fitting { grad } else { fit(node, k, edge, grad)? };
-                progress.receive(to, edge.nr, grad, self.create_graph)?;
+                self.receive(to, edge.nr, grad, &mut progress.grads[to_number as usize])?;
             }
-            progress.waiting -= 1;
-            if progress.waiting == 0 {
+            let waiting = &mut progress.waiting[to_number as usize];
+            *waiting -= 1;
+            if *waiting == 0 {
                 ready.push(to.sequence, to_number);
             }
         }

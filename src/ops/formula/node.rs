@@ -95,16 +95,16 @@ pub(super) fn record_quick(
     scalars: &[Scalar],
     out: Arc<Body>,
 ) -> Result<Tensor> {
-    let mut edges: SmallVec<[Edge; 2]> = SmallVec::new();
+    let mut edges = SmallVec::from_buf_and_len([Edge::NONE, Edge::NONE], spec.edges.len().min(2));
+    edges.resize(spec.edges.len(), Edge::NONE);
     let mut needs = 0;
-    for input in &spec.edges {
-        // Pushed in each arm: a value that two arms meet in goes through memory.
-        match input.map(|k| (k, operands[k as usize])) {
-            Some((k, (tensor, state))) if tensor.has_gradient_flag() => {
-                needs |= 1 << k;
-                edges.push(tensor.edge_locked(state));
-            }
-            _ => edges.push(Edge::NONE),
+    for (edge, input) in edges.iter_mut().zip(&spec.edges) {
+        if let Some(k) = *input
+            && let (tensor, state) = operands[k as usize]
+            && tensor.has_gradient_flag()
+        {
+            needs |= 1 << k;
+            tensor.put_edge(state, edge);
         }
     }
     let mut saved = Saved::new();
