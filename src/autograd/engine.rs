@@ -10,4 +10,4 @@ mod task;
 
 pub use accumulate::AccumulateGrad;
 pub use entry::{BackwardOptions, GradOptions, backward, grad};
-pub use task::set_interrupt_hook;
+pub use task::{current_task, set_interrupt_hook, will_run};

@@ -3,31 +3,57 @@
 use std::cell::Cell;
 
 thread_local! {
-    static GRAD: Cell<bool> = const { Cell::new(true) };
-    static INFERENCE: Cell<bool> = const { Cell::new(false) };
+    static MODE: Cell<u8> = const { Cell::new(GRAD) };
+}
+
+/// Operations record history.
+const GRAD: u8 = 1;
+/// Inference mode.
+const INFERENCE: u8 = 2;
+/// Saved values are handed to hooks; see [`saved`](super::saved).
+const PACKING: u8 = 4;
+
+#[inline]
+fn set(bit: u8, on: bool) -> bool {
+    MODE.with(|mode| {
+        let old = mode.get();
+        mode.set(if on { old | bit } else { old & !bit });
+        old & bit != 0
+    })
 }
 
 /// Whether operations on this thread record history.
 #[inline]
 pub fn is_grad_enabled() -> bool {
-    GRAD.get()
+    MODE.get() & GRAD != 0
+}
+
+/// Whether operations on this thread record history; nothing if what they save goes to hooks first.
+#[inline]
+pub(crate) fn records_plainly() -> Option<bool> {
+    let mode = MODE.get();
+    if mode & PACKING != 0 { None } else { Some(mode & GRAD != 0) }
 }
 
 /// Switches recording on this thread and returns what was before.
 #[inline]
 pub fn set_grad_enabled(on: bool) -> bool {
-    GRAD.replace(on)
+    set(GRAD, on)
 }
 
 /// Whether this thread is in inference mode.
 #[inline]
 pub fn is_inference_mode() -> bool {
-    INFERENCE.get()
+    MODE.get() & INFERENCE != 0
 }
 
 /// Switches inference mode on this thread and returns what was before.
 pub fn set_inference_mode(on: bool) -> bool {
-    INFERENCE.replace(on)
+    set(INFERENCE, on)
+}
+
+pub(super) fn set_packing(on: bool) {
+    set(PACKING, on);
 }
 
 /// Restores the grad mode it was made under.

@@ -1,16 +1,50 @@
 //! Values kept for backward: a snapshot of the body, the version it had, and for inputs the tensor itself. A saved result
 //! does not own its node, which would be a cycle; it finds its history in the node that unpacks it.
 
-use super::node::{Edge, NodeRef};
+use super::mode;
+use super::node::{Edge, Meta, NodeRef};
 use crate::error::{Error, Result, bail};
 use crate::tensor::{Body, Tensor};
+use std::any::Any;
+use std::cell::RefCell;
 use std::sync::Arc;
+
+/// Functions that put saved values away when they are saved, and bring them back when they are needed.
+pub trait SavedHooks: Send + Sync {
+    /// Takes a value, without history, and returns what is kept in its place. It must not change the value.
+    fn pack(&self, value: &Tensor) -> Result<Packed>;
+    /// The value again, of the same shape and dtype.
+    fn unpack(&self, packed: &Packed) -> Result<Tensor>;
+}
+
+/// What a hook keeps in the place of a value.
+pub type Packed = Box<dyn Any + Send + Sync>;
+
+thread_local! {
+    static HOOKS: RefCell<Vec<Arc<dyn SavedHooks>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Hands every value that this thread saves from now on to `hooks`, instead of to those installed before.
+pub fn push_hooks(hooks: Arc<dyn SavedHooks>) {
+    HOOKS.with_borrow_mut(|all| all.push(hooks));
+    mode::set_packing(true);
+}
+
+/// Takes the hooks away that were installed last.
+pub fn pop_hooks() {
+    let old = HOOKS.with_borrow_mut(|all| {
+        let old = all.pop();
+        mode::set_packing(!all.is_empty());
+        old
+    });
+    drop(old);
+}
 
 /// A tensor saved for backward.
 #[derive(Clone)]
 pub struct SavedTensor {
-    /// The values that forward saw.
-    body: Arc<Body>,
+    /// The values that forward saw; nothing if a hook has them.
+    body: Option<Arc<Body>>,
     origin: Origin,
     version: u32,
 }
@@ -23,79 +57,168 @@ enum Origin {
     Result(u32),
     /// A copy of an input that was about to be overwritten, with the history it had.
     Copy(Edge),
+    /// Put away by hooks.
+    Away(Arc<Away>),
+}
+
+/// A value that hooks keep.
+struct Away {
+    hooks: Arc<dyn SavedHooks>,
+    packed: Packed,
+    /// The history it had.
+    history: Edge,
+    /// Which result of its node it is, if it is one.
+    result: Option<u32>,
+    meta: Meta,
 }
 
 impl SavedTensor {
     /// Saves an input.
     ///
     /// # Errors
-    /// `RuntimeError` for an inference tensor.
+    /// `RuntimeError` for an inference tensor; whatever a hook raises.
     #[inline]
     pub fn input(op: &'static str, tensor: &Tensor, body: Arc<Body>) -> Result<SavedTensor> {
         if tensor.is_inference() {
             bail!(runtime op, "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in computation tracked by autograd. To work around this, you can make a clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`.");
         }
-        Ok(SavedTensor { version: body.version(), body, origin: Origin::Input(tensor.clone()) })
+        if mode::records_plainly().is_none() {
+            return SavedTensor::put_away(op, &body, tensor.edge(), None);
+        }
+        Ok(SavedTensor::plain_input(tensor, body))
+    }
+
+    /// [`input`](Self::input) of a tensor that is no inference tensor, where no hooks are installed.
+    #[inline]
+    pub(crate) fn plain_input(tensor: &Tensor, body: Arc<Body>) -> SavedTensor {
+        SavedTensor { version: body.version(), body: Some(body), origin: Origin::Input(tensor.clone()) }
     }
 
     /// Saves a copy of an input's values, together with the history the input had.
-    pub fn copy(body: Arc<Body>, history: Edge) -> SavedTensor {
-        SavedTensor { version: body.version(), body, origin: Origin::Copy(history) }
+    ///
+    /// # Errors
+    /// Whatever a hook raises.
+    pub fn copy(op: &'static str, body: Arc<Body>, history: Edge) -> Result<SavedTensor> {
+        if mode::records_plainly().is_none() {
+            return SavedTensor::put_away(op, &body, history, None);
+        }
+        Ok(SavedTensor { version: body.version(), body: Some(body), origin: Origin::Copy(history) })
     }
 
     /// Saves output `nr` of the node that will hold it.
-    #[inline]
-    pub fn result(body: Arc<Body>, nr: u32) -> SavedTensor {
-        SavedTensor { version: body.version(), body, origin: Origin::Result(nr) }
+    ///
+    /// # Errors
+    /// Whatever a hook raises.
+    pub fn result(op: &'static str, body: Arc<Body>, nr: u32) -> Result<SavedTensor> {
+        if mode::records_plainly().is_none() {
+            return SavedTensor::put_away(op, &body, Edge::NONE, Some(nr));
+        }
+        Ok(SavedTensor::plain_result(body, nr))
     }
 
-    /// The values, if nobody has changed them since.
+    /// [`result`](Self::result) where no hooks are installed.
+    #[inline]
+    pub(crate) fn plain_result(body: Arc<Body>, nr: u32) -> SavedTensor {
+        SavedTensor { version: body.version(), body: Some(body), origin: Origin::Result(nr) }
+    }
+
+    fn put_away(op: &'static str, body: &Arc<Body>, history: Edge, result: Option<u32>) -> Result<SavedTensor> {
+        let hooks = HOOKS.with_borrow(|all| all.last().cloned());
+        let hooks = hooks.expect("the mode says that hooks are installed");
+        let version = body.version();
+        let packed = {
+            let _mode = mode::GradMode::set(false);
+            hooks.pack(&Tensor::from_shared(body.clone()))?
+        };
+        if body.version() != version {
+            bail!(runtime op, "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook can not be modified by in-place operations as this can lead to unexpected side-effects. Please open an issue if you need to perform in-place operations on the input to a pack hook.");
+        }
+        let meta = Meta { sizes: body.layout.sizes.clone(), dtype: body.dtype };
+        let away = Away { hooks, packed, history, result, meta };
+        Ok(SavedTensor { body: None, origin: Origin::Away(Arc::new(away)), version })
+    }
+
+    /// The values, if nobody has changed them since; nothing if a hook has them.
     ///
     /// # Errors
     /// `RuntimeError` if they were modified in place.
     #[inline]
-    pub fn body(&self, node: &NodeRef) -> Result<&Arc<Body>> {
-        let now = self.body.version();
-        if now != self.version { Err(self.modified(node, now)) } else { Ok(&self.body) }
+    pub fn body(&self, node: &NodeRef) -> Result<Option<&Arc<Body>>> {
+        let Some(body) = &self.body else { return Ok(None) };
+        let now = body.version();
+        if now != self.version { Err(self.modified(body, node, now)) } else { Ok(Some(body)) }
     }
 
-    /// The tensor with its history.
+    /// The values, wherever they are. A hook may run: the caller holds no lock.
     ///
     /// # Errors
-    /// `RuntimeError` if it was modified in place.
+    /// `RuntimeError` if they were modified in place; whatever a hook raises.
+    pub fn fetch(&self, node: &NodeRef) -> Result<Arc<Body>> {
+        match (self.body(node)?, &self.origin) {
+            (None, Origin::Away(away)) => away.fetch(),
+            (Some(body), _) => Ok(body.clone()),
+            (None, _) => Err(freed(node)),
+        }
+    }
+
+    /// The tensor with its history. A hook may run: the caller holds no lock.
+    ///
+    /// # Errors
+    /// `RuntimeError` if it was modified in place; whatever a hook raises.
     pub fn unpack(&self, node: &NodeRef) -> Result<Tensor> {
-        let body = self.body(node)?;
-        Ok(match &self.origin {
+        let body = self.fetch(node)?;
+        let edge = match &self.origin {
             // A tensor that was given other data since (`x.data = t`) comes back as forward saw it.
-            Origin::Input(tensor) if Arc::ptr_eq(&tensor.body(), body) => tensor.clone(),
-            Origin::Input(tensor) => Tensor::with_history(body.clone(), tensor.edge()),
-            Origin::Result(_) if !body.dtype.is_float() => Tensor::from_shared(body.clone()),
-            Origin::Result(nr) => Tensor::with_history(body.clone(), Edge::new(node.clone(), *nr)),
-            Origin::Copy(edge) => Tensor::with_history(body.clone(), edge.clone()),
-        })
+            Origin::Input(tensor) if Arc::ptr_eq(&tensor.body(), &body) => return Ok(tensor.clone()),
+            Origin::Input(tensor) => tensor.edge(),
+            Origin::Result(nr) => Edge::new(node.clone(), *nr),
+            Origin::Copy(edge) => edge.clone(),
+            Origin::Away(away) => match away.result {
+                Some(nr) => Edge::new(node.clone(), nr),
+                None => away.history.clone(),
+            },
+        };
+        Ok(Tensor::with_history(body.clone(), if body.dtype.is_float() { edge } else { Edge::NONE }))
     }
 
     #[cold]
-    fn modified(&self, node: &NodeRef, now: u32) -> Error {
+    fn modified(&self, body: &Body, node: &NodeRef, now: u32) -> Error {
         let of = match &self.origin {
             Origin::Result(nr) => Some((node.name(), *nr)),
             Origin::Input(t) => {
                 let edge = t.grad_fn();
                 edge.node().map(|n| (n.name(), edge.nr))
             }
-            Origin::Copy(_) => None,
+            Origin::Copy(_) | Origin::Away(_) => None,
         };
         let of = of.map_or(String::new(), |(name, nr)| format!(", which is output {nr} of {name},"));
         Error::runtime(
             "backward",
             format!(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: [torch.{}Tensor {:?}]{of} is at version {now}; expected version {} instead. Hint: the backtrace further above shows the operation that failed to compute its gradient. The variable in question was changed in there or anywhere later. Good luck!\nsaved by: {}",
-                self.body.dtype.legacy(),
-                self.body.layout.sizes,
+                body.dtype.legacy(),
+                body.layout.sizes,
                 self.version,
                 node.name(),
             ),
         )
+    }
+}
+
+impl Away {
+    fn fetch(&self) -> Result<Arc<Body>> {
+        let _mode = mode::GradMode::set(false);
+        let body = self.hooks.unpack(&self.packed)?.body();
+        if body.layout.sizes != self.meta.sizes || body.dtype != self.meta.dtype {
+            return Err(Error::runtime(
+                "backward",
+                format!(
+                    "A saved tensor unpack hook returned a tensor of shape {:?} and dtype {}, but what was packed has shape {:?} and dtype {}",
+                    body.layout.sizes, body.dtype, self.meta.sizes, self.meta.dtype
+                ),
+            ));
+        }
+        Ok(body)
     }
 }
 

@@ -92,11 +92,10 @@ impl Context<'_> {
     /// # Errors
     /// `RuntimeError` if one was modified in place or freed.
     pub fn indices(&self, i: usize) -> Result<Vec<Option<Tensor>>> {
-        let saved = self.node.saved.lock();
-        let values = saved.as_ref().ok_or_else(|| freed(self.call.node))?;
+        let values = self.node.saved.lock().clone().ok_or_else(|| freed(self.call.node))?;
         let mut list = vec![None; self.int(i)? as usize];
         for (save, value) in values {
-            if let Save::IndexOf(param, at) = *save
+            if let Save::IndexOf(param, at) = save
                 && param == i
             {
                 list[at] = Some(value.unpack(self.call.node)?);
@@ -114,9 +113,12 @@ impl Context<'_> {
     }
 
     fn unpack(&self, which: impl Fn(&Save) -> bool) -> Result<Tensor> {
-        let saved = self.node.saved.lock();
-        let values = saved.as_ref().ok_or_else(|| freed(self.call.node))?;
-        let (_, value) = values.iter().find(|(s, _)| which(s)).ok_or_else(|| missing(self.node.op))?;
+        // Copied out of the lock: to unpack may run hooks.
+        let value = {
+            let saved = self.node.saved.lock();
+            let values = saved.as_ref().ok_or_else(|| freed(self.call.node))?;
+            values.iter().find(|(s, _)| which(s)).ok_or_else(|| missing(self.node.op))?.1.clone()
+        };
         value.unpack(self.call.node)
     }
 
@@ -230,7 +232,7 @@ pub(super) fn record(
                 Some(t) => SavedTensor::input(op.rust, t, t.body())?,
                 None => continue,
             },
-            Save::Output(k) => SavedTensor::result(outputs[k].body(), k as u32),
+            Save::Output(k) => SavedTensor::result(op.rust, outputs[k].body(), k as u32)?,
             Save::Index(i) | Save::IndexOf(i, _) => match &args[i] {
                 Arg::Tensor(t) => SavedTensor::input(op.rust, t, t.body())?,
                 Arg::OptTensors(list) => {

@@ -307,7 +307,7 @@ impl<'py> Apply<'_, 'py> {
                 // A result of a differentiable kind finds its history in the node; an input that was also returned is saved
                 // as the input it is.
                 Some(nr) if t.dtype().is_float() && (self.is_dirty(&t) || !self.is_input(&t)) => {
-                    SavedTensor::result(t.body(), nr)
+                    SavedTensor::result("save_for_backward", t.body(), nr)?
                 }
                 _ => SavedTensor::input("save_for_backward", &t, t.body())?,
             }));

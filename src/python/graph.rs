@@ -382,10 +382,15 @@ fn tensors(items: &[Bound<'_, PyAny>], what: &str) -> PyResult<Vec<Tensor>> {
         .enumerate()
         .map(|(k, o)| match bind::tensor(o) {
             Some(t) => Ok(t),
-            None => Err(PyTypeError::new_err(format!(
-                "element {k} of {what} must be a Tensor, not {}",
-                o.get_type().name()?
-            ))),
+            None => super::saved::tensor_of_edge(o)?.map_or_else(
+                || {
+                    let class = o.get_type().name()?;
+                    Err(PyTypeError::new_err(format!(
+                        "element {k} of {what} must be a Tensor or a GradientEdge, not {class}"
+                    )))
+                },
+                Ok,
+            ),
         })
         .collect()
 }

@@ -1,6 +1,6 @@
 //! What the extension module holds.
 
-use super::{data, dispatch, dtype, function, generator, graph, numpy, tensor};
+use super::{data, dispatch, dtype, function, generator, graph, numpy, saved, tensor};
 use crate::autograd::mode;
 use crate::dtype::{DType, Promotion};
 use crate::storage;
@@ -214,7 +214,13 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         function::_function_saved,
         function::_refuse_second,
         graph::backward,
-        graph::grad
+        graph::grad,
+        saved::_push_saved_tensors_hooks,
+        saved::_pop_saved_tensors_hooks,
+        saved::_gradient_edge,
+        saved::_increment_version,
+        saved::_current_graph_task_id,
+        saved::_will_engine_execute_node
     ];
     dispatch::install_all(m)
 }

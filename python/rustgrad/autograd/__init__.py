@@ -12,13 +12,24 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 from rustgrad import _core
 from rustgrad.autograd import function as function
+from rustgrad.autograd import graph as graph
 from rustgrad.autograd.function import Function as Function
 from rustgrad.autograd.grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
 
 if TYPE_CHECKING:
     from rustgrad._core import Tensor
 
-__all__ = ["Function", "backward", "enable_grad", "function", "grad", "inference_mode", "no_grad", "set_grad_enabled"]
+__all__ = [
+    "Function",
+    "backward",
+    "enable_grad",
+    "function",
+    "grad",
+    "graph",
+    "inference_mode",
+    "no_grad",
+    "set_grad_enabled",
+]
 
 # A tensor, or anything else that names one output of one node (a gradient edge).
 _Edge: TypeAlias = "Tensor | Any"

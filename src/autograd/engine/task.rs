@@ -9,6 +9,7 @@ use crate::ops;
 use crate::shape::expandable;
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
+use std::cell::RefCell;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -126,6 +127,42 @@ impl Ready {
     }
 }
 
+thread_local! {
+    /// The backwards that run on this thread, each from inside a hook or function of the one before.
+    static RUNNING: RefCell<Vec<Arc<Graph>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A backward while it runs, where hooks can ask about it.
+struct Running(Arc<Graph>);
+
+impl Running {
+    fn start(graph: Graph) -> Running {
+        let graph = Arc::new(graph);
+        RUNNING.with_borrow_mut(|all| all.push(graph.clone()));
+        Running(graph)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(RUNNING.with_borrow_mut(Vec::pop));
+    }
+}
+
+/// The number of the backward that runs on this thread; the innermost, if there are several.
+pub fn current_task() -> Option<u32> {
+    RUNNING.with_borrow(|all| all.last().map(|graph| graph.id))
+}
+
+/// Whether that backward runs a node, or captures its gradient.
+pub fn will_run(node: &NodeRef) -> Option<bool> {
+    let graph = RUNNING.with_borrow(|all| all.last().cloned())?;
+    Some(match &graph.needed {
+        None => graph.number(node).is_some(),
+        Some(needed) => graph.is_wanted(node, needed),
+    })
+}
+
 impl Task {
     /// Numbers what is reachable from the roots and counts the edges into each node.
     pub(super) fn new(roots: &[Edge], keep_graph: bool, create_graph: bool) -> Task {
@@ -204,10 +241,12 @@ impl Task {
     }
 
     /// Runs everything. `results[k]` receives what was captured for place k.
-    pub(super) fn run(mut self, roots: Vec<(Edge, Tensor)>, results: &mut [Option<Tensor>]) -> Result<()> {
+    pub(super) fn run(self, roots: Vec<(Edge, Tensor)>, results: &mut [Option<Tensor>]) -> Result<()> {
         let _mode = GradMode::set(self.graph.create_graph);
-        let Task { graph, progress } = &mut self;
-        let graph = &*graph;
+        let Task { graph, mut progress } = self;
+        let graph = Running::start(graph);
+        let graph = &*graph.0;
+        let progress = &mut progress;
         for (edge, grad) in roots {
             if let Some((node, number)) = edge.node().and_then(|n| Some((n, graph.number(n)?))) {
                 graph.receive(node, edge.nr, grad, &mut progress.grads[number as usize])?;

@@ -54,7 +54,8 @@ pub(crate) fn binary(
     a: &Tensor,
     b: &Tensor,
 ) -> Result<Option<Tensor>> {
-    let records = mode::is_grad_enabled() && (a.requires_grad() | b.requires_grad());
+    let Some(records) = mode::records_plainly() else { return Ok(None) };
+    let records = records && (a.requires_grad() | b.requires_grad());
     let spec = |dtype: DType| {
         let key = || key(smallvec![Given::Tensor(dtype); 2], variant, dtype);
         rule.common(op, slot(variant, false, dtype), key)
@@ -93,7 +94,8 @@ pub(crate) fn unary(
     a: &Tensor,
     number: Option<Scalar>,
 ) -> Result<Option<Tensor>> {
-    let records = mode::is_grad_enabled() && a.requires_grad();
+    let Some(records) = mode::records_plainly() else { return Ok(None) };
+    let records = records && a.requires_grad();
     let mut state = a.state();
     if !is_plain(&state.body) {
         return Ok(None);
@@ -173,6 +175,9 @@ fn finish(
     let layout = Layout { sizes: sizes.clone(), strides: strides.clone(), offset: 0 };
     let out = Arc::new(Body::new(storage, layout, like.dtype));
     if records {
+        if operands.iter().any(|(t, _)| t.is_inference()) {
+            return Ok(None);
+        }
         return record_quick(spec, operands, scalars, out).map(Some);
     }
     let out = Tensor::from_shared(out);

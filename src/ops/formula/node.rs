@@ -112,9 +112,9 @@ pub(super) fn record_quick(
         match source {
             Source::Input(k) => {
                 let (tensor, state) = operands[k as usize];
-                saved.push((source, SavedTensor::input(spec.op, tensor, state.body.clone())?));
+                saved.push((source, SavedTensor::plain_input(tensor, state.body.clone())));
             }
-            Source::Result(k) => saved.push((source, SavedTensor::result(out.clone(), k as u32))),
+            Source::Result(k) => saved.push((source, SavedTensor::plain_result(out.clone(), k as u32))),
         }
     }
     let metas = SmallVec::from_buf([Meta { sizes: out.layout.sizes.clone(), dtype: out.dtype }]);
@@ -145,12 +145,12 @@ fn make(
                 // In place, the target's values were copied before they changed.
                 let overwritten = outputs.iter().any(|o| Arc::ptr_eq(o, &tensor.body()));
                 if overwritten {
-                    SavedTensor::copy(body.clone(), tensor.edge())
+                    SavedTensor::copy(spec.op, body.clone(), tensor.edge())?
                 } else {
                     SavedTensor::input(spec.op, tensor, body.clone())?
                 }
             }
-            Source::Result(k) => SavedTensor::result(outputs[k as usize].clone(), k as u32),
+            Source::Result(k) => SavedTensor::result(spec.op, outputs[k as usize].clone(), k as u32)?,
         };
         saved.push((source, value));
     }
@@ -261,7 +261,8 @@ impl ElementwiseBackward {
         {
             let mut bodies: SmallVec<[&Body; 3]> = SmallVec::new();
             for source in &gradient.reads {
-                bodies.push(self.find(&saved, node, *source)?.body(node)?);
+                let Some(body) = self.find(&saved, node, *source)?.body(node)? else { return Ok(None) };
+                bodies.push(body);
             }
             let n = numel(&meta.sizes);
             let run = |cotangent: Option<Values<'_>>, sinks: &mut [Option<Sink<'_>>]| {
@@ -356,11 +357,8 @@ impl ElementwiseBackward {
             return Ok(out);
         }
         let mut bodies: SmallVec<[Arc<Body>; 3]> = given.iter().map(|g| g.body()).collect();
-        {
-            let saved = self.saved.lock();
-            for source in &gradient.reads {
-                bodies.push(self.find(&saved, node, *source)?.body(node)?.clone());
-            }
+        for value in self.reads(gradient, node)? {
+            bodies.push(value.fetch(node)?);
         }
         let outputs = results(gradient.spec, sizes, &bodies, targets)?;
         execute(gradient.spec, sizes, &bodies, &self.scalars, &outputs)?;
@@ -376,6 +374,12 @@ impl ElementwiseBackward {
         }
         self.keeps.store(false, Ordering::Relaxed);
         saved.take()
+    }
+
+    /// What a gradient reads of the saved values, taken out of the lock: to bring them back may run hooks.
+    fn reads(&self, gradient: &GradSpec, node: &NodeRef) -> Result<SmallVec<[SavedTensor; 3]>> {
+        let saved = self.saved.lock();
+        gradient.reads.iter().map(|source| self.find(&saved, node, *source).cloned()).collect()
     }
 
     fn find<'s>(&self, saved: &'s Option<Saved>, node: &NodeRef, source: Source) -> Result<&'s SavedTensor> {
@@ -433,11 +437,8 @@ impl Backward for ElementwiseBackward {
         let targets = self.targets(node, needs);
         let results = if mode::is_grad_enabled() {
             let mut tensors: SmallVec<[Tensor; 3]> = grads.iter().flatten().cloned().collect();
-            {
-                let saved = self.saved.lock();
-                for source in &gradient.reads {
-                    tensors.push(self.find(&saved, node, *source)?.unpack(node)?);
-                }
+            for value in self.reads(gradient, node)? {
+                tensors.push(value.unpack(node)?);
             }
             apply(gradient.spec, sizes, tensors, &self.scalars, &targets)?.into_iter().map(Some).collect()
         } else {
