@@ -220,7 +220,8 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         saved::_gradient_edge,
         saved::_increment_version,
         saved::_current_graph_task_id,
-        saved::_will_engine_execute_node
+        saved::_will_engine_execute_node,
+        saved::_is_checkpoint_valid
     ];
     dispatch::install_all(m)
 }

@@ -5,7 +5,7 @@ use super::error::carry;
 use super::graph::{Payload, PyNode, wrap_node};
 use super::identity::wrap;
 use super::tensor::PyTensor;
-use crate::autograd::engine::{current_task, will_run};
+use crate::autograd::engine::{current_task, runs_whole, will_run};
 use crate::autograd::node::Edge;
 use crate::autograd::saved::{Packed, SavedHooks, pop_hooks, push_hooks};
 use crate::error::{Error, Result};
@@ -117,4 +117,10 @@ pub(super) fn _will_engine_execute_node(node: &Bound<'_, PyNode>) -> PyResult<bo
     will_run(&node).ok_or_else(|| {
         PyRuntimeError::new_err("_will_engine_execute_node should only be called during a backward, from a hook")
     })
+}
+
+/// Whether the backward that runs on this thread computes all gradients there are, and not those of some inputs.
+#[pyfunction]
+pub(super) fn _is_checkpoint_valid() -> bool {
+    runs_whole()
 }

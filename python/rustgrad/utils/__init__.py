@@ -1,4 +1,4 @@
-"""`rustgrad.utils`: hook handles here; data loading and TensorBoard are loaded when first asked for."""
+"""`rustgrad.utils`: hook handles here; checkpointing, data loading and TensorBoard are loaded when first asked for."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 from rustgrad.utils import hooks
 
-__all__ = ["data", "hooks", "tensorboard"]
+__all__ = ["checkpoint", "data", "hooks", "tensorboard"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in {"data", "tensorboard"}:
+    if name in {"checkpoint", "data", "tensorboard"}:
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -154,6 +154,11 @@ pub fn current_task() -> Option<u32> {
     RUNNING.with_borrow(|all| all.last().map(|graph| graph.id))
 }
 
+/// Whether that backward runs all nodes, and not only what some inputs need. True if there is none.
+pub fn runs_whole() -> bool {
+    RUNNING.with_borrow(|all| all.last().is_none_or(|graph| graph.needed.is_none()))
+}
+
 /// Whether that backward runs a node, or captures its gradient.
 pub fn will_run(node: &NodeRef) -> Option<bool> {
     let graph = RUNNING.with_borrow(|all| all.last().cloned())?;
