@@ -42,8 +42,9 @@ pub fn backward(tensors: &[Tensor], grad_tensors: &[Option<Tensor>], options: &B
     let roots = roots("backward", tensors, grad_tensors)?;
     let keep = options.retain_graph.unwrap_or(options.create_graph);
     let edges: Vec<Edge> = roots.iter().map(|r| r.0.clone()).collect();
-    let mut task = Task::new(&edges, keep, options.create_graph);
-    let Some(inputs) = &options.inputs else { return task.run(roots, &mut []) };
+    let Some(inputs) = &options.inputs else {
+        return Task::new(&edges, 0, keep, options.create_graph).run(roots, &mut []);
+    };
     if inputs.is_empty() {
         bail!(runtime "backward", "`inputs` argument to `backward()` cannot be empty.");
     }
@@ -54,6 +55,7 @@ pub fn backward(tensors: &[Tensor], grad_tensors: &[Option<Tensor>], options: &B
         }
         targets.push((input.edge(), input.is_leaf()));
     }
+    let mut task = Task::new(&edges, oldest(&targets), keep, options.create_graph);
     task.restrict(&targets);
     let mut captured = vec![None; inputs.len()];
     task.run(roots, &mut captured)?;
@@ -89,7 +91,7 @@ pub fn grad(
         targets.push((input.edge(), false));
     }
     let edges: Vec<Edge> = roots.iter().map(|r| r.0.clone()).collect();
-    let mut task = Task::new(&edges, keep, options.create_graph);
+    let mut task = Task::new(&edges, oldest(&targets), keep, options.create_graph);
     task.restrict(&targets);
     let mut results = vec![None; inputs.len()];
     task.run(roots, &mut results)?;
@@ -103,6 +105,14 @@ pub fn grad(
         }
     }
     Ok(results)
+}
+
+/// The smallest sequence number of a node that may lead to one of the targets: what is older than all of them cannot, and is
+/// not walked. A leaf, whose node is made when it is needed, may be reached from anywhere.
+fn oldest(targets: &[(Edge, bool)]) -> u64 {
+    let sequences =
+        targets.iter().map(|(edge, _)| edge.node().filter(|n| !n.is_accumulation()).map_or(0, |n| n.sequence));
+    sequences.min().unwrap_or(0)
 }
 
 /// The roots with their cotangents, checked.

@@ -169,8 +169,9 @@ pub fn will_run(node: &NodeRef) -> Option<bool> {
 }
 
 impl Task {
-    /// Numbers what is reachable from the roots and counts the edges into each node.
-    pub(super) fn new(roots: &[Edge], keep_graph: bool, create_graph: bool) -> Task {
+    /// Numbers what is reachable from the roots by way of nodes with sequence numbers of at least `oldest`, and counts the
+    /// edges into each node.
+    pub(super) fn new(roots: &[Edge], oldest: u64, keep_graph: bool, create_graph: bool) -> Task {
         let mut id = NEXT_TASK.fetch_add(1, Ordering::Relaxed);
         if id == 0 {
             id = NEXT_TASK.fetch_add(1, Ordering::Relaxed);
@@ -196,6 +197,9 @@ impl Task {
         while next < task.graph.nodes.len() {
             for k in 0..task.graph.nodes[next].edges.len() {
                 let Some(to) = task.graph.nodes[next].edges[k].node() else { continue };
+                if to.sequence < oldest {
+                    continue;
+                }
                 match task.graph.number(to) {
                     Some(number) => task.progress.waiting[number as usize] += 1,
                     None => {
