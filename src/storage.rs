@@ -5,7 +5,7 @@
 mod alloc;
 mod guard;
 
-pub use alloc::{cache_limit, cached_bytes, empty_cache, set_cache_limit};
+pub use alloc::{affordable, cache_limit, cached_bytes, empty_cache, set_cache_limit};
 pub use guard::{Guards, Reading, set_wait_hook};
 
 use crate::error::{Error, Result};

@@ -69,7 +69,6 @@ newaxis = None
 _SUBMODULES = frozenset(
     {
         "cuda",
-        "func",
         "graph",
         "linalg",
         "nn",

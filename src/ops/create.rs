@@ -11,7 +11,7 @@ use crate::dtype::{Category, DType};
 use crate::error::{Result, bail};
 use crate::scalar::Scalar;
 use crate::shape::{Dims, Layout};
-use crate::storage::Storage;
+use crate::storage::{Storage, affordable};
 use crate::tensor::{Body, Tensor, default_dtype};
 use smallvec::smallvec;
 
@@ -354,7 +354,21 @@ fn triangle_indices(
     if !matches!(options.dtype, DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8) {
         bail!(not_implemented op, "\"{op}\" not implemented for '{}'", options.dtype.legacy());
     }
-    let pairs = || (0..rows).flat_map(move |i| columns_of(i, columns, offset).map(move |j| (i, j)));
+    // Only these rows have any columns.
+    let below = if op == "tril_indices" {
+        offset.saturating_neg().clamp(0, rows)..rows
+    } else {
+        0..columns.saturating_sub(offset).clamp(0, rows)
+    };
+    let below = if columns == 0 { 0..0 } else { below };
+    let each = 2 * size_of::<i64>();
+    affordable(op, (below.end - below.start) as usize, each)?;
+    let count = below
+        .clone()
+        .map(|i| columns_of(i, columns, offset))
+        .fold(0usize, |n, c| n.saturating_add((c.end - c.start) as usize));
+    affordable(op, count, each)?;
+    let pairs = || below.clone().flat_map(move |i| columns_of(i, columns, offset).map(move |j| (i, j)));
     let values: Vec<i64> = pairs().map(|p| p.0).chain(pairs().map(|p| p.1)).collect();
     let t = super::to_dtype(&Tensor::from_slice(&values, &[2, values.len() / 2])?, options.dtype)?;
     options.finish(op, t)

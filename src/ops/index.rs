@@ -17,6 +17,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result, bail};
 use crate::scalar::Scalar;
 use crate::shape::{Dims, Layout, broadcast, numel, wrap_dim};
+use crate::storage::affordable;
 use crate::tensor::{Body, Tensor};
 use smallvec::smallvec;
 use std::sync::Arc;
@@ -312,6 +313,8 @@ fn masked_select_forward(a: &Args) -> Result<Outputs> {
     if mask.dtype != DType::Bool {
         bail!(runtime op, "masked_select: expected BoolTensor for mask");
     }
+    // As many as may be selected: an expanded tensor can have more elements than anybody has time for.
+    affordable(op, body.layout.numel().max(mask.layout.numel()), body.dtype.size())?;
     // PyTorch names the mask first.
     let sizes = broadcast(op, &mask.layout.sizes, &body.layout.sizes)?;
     let mask_layout = expanded(&mask, &sizes);

@@ -15,6 +15,7 @@ use crate::dtype::{Compute, DType};
 use crate::error::{Result, bail};
 use crate::program::trace;
 use crate::shape::{Dims, Layout, broadcast};
+use crate::storage::affordable;
 use crate::tensor::{Tensor, default_dtype};
 use smallvec::smallvec;
 use std::sync::OnceLock;
@@ -66,6 +67,7 @@ op! {
             if n > 0 && n - 1 > largest(options.dtype) {
                 bail!(runtime "randperm", "n is too large for result tensor type: '{}'", options.dtype.legacy());
             }
+            affordable("randperm", sizes[0], size_of::<i64>())?;
             let mut order = vec![0i64; sizes[0]];
             let generator = a.generator(1);
             let mut state = generator.0.lock();
@@ -118,6 +120,7 @@ op! {
             forward: |a| {
                 let p = a.tensor(0)?;
                 check_float("bernoulli", "bernoulli_tensor_cpu_p_", p.dtype())?;
+                affordable("bernoulli", p.numel(), p.dtype().size())?;
                 Ok(smallvec![events("bernoulli", p, &p.sizes(), p.dtype(), &a.generator(1))?])
             },
             backward: Some(no_gradient),
@@ -420,7 +423,9 @@ fn multinomial(a: &Args) -> Result<Outputs> {
     if classes == 0 || weights.chunks_exact(classes).any(|row| row.iter().sum::<f64>() <= 0.0) {
         bail!(runtime op, "invalid multinomial distribution (sum of probabilities <= 0)");
     }
-    let mut out = Vec::with_capacity(rows * draws);
+    let count = rows.saturating_mul(draws);
+    affordable(op, count, size_of::<i64>())?;
+    let mut out = Vec::with_capacity(count);
     if again {
         let chance = generator.draw(op, &[rows * draws], DType::F64, UNIT)?.to_vec::<f64>()?;
         let mut sums = vec![0.0; classes];

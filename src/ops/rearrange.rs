@@ -13,6 +13,7 @@ use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::scalar::Scalar;
 use crate::shape::{Dims, Layout, Strides, wrap_dim, wrap_dims};
+use crate::storage::affordable;
 use crate::tensor::Tensor;
 use smallvec::smallvec;
 
@@ -405,6 +406,8 @@ fn repeated_positions(repeats: &Tensor) -> Result<Tensor> {
     if counts.iter().any(|&n| n < 0) {
         bail!(runtime "repeat_interleave", "repeats can not be negative");
     }
+    let total = counts.iter().fold(0usize, |sum, &n| sum.saturating_add(n as usize));
+    affordable("repeat_interleave", total, size_of::<i64>())?;
     let index: Vec<i64> =
         counts.iter().enumerate().flat_map(|(i, &n)| std::iter::repeat_n(i as i64, n as usize)).collect();
     Tensor::from_slice(&index, &[index.len()])

@@ -11,6 +11,7 @@ use crate::backend::cpu::{index, search, sort};
 use crate::dtype::{Category, DType, Promotion};
 use crate::error::{Error, Result, bail};
 use crate::shape::{Dims, Layout, Strides, numel, wrap_dim};
+use crate::storage::affordable;
 use crate::tensor::{Body, Tensor, default_dtype};
 use smallvec::smallvec;
 use std::sync::Arc;
@@ -265,6 +266,7 @@ fn histc(a: &Args) -> Result<Outputs> {
     if low == high {
         (low, high) = (low - 1.0, high + 1.0);
     }
+    affordable(op, bins as usize, size_of::<f64>())?;
     let counts = search::histogram(&body.operand(), bins as usize, low, high);
     Ok(smallvec![super::to_dtype(&Tensor::from_slice(&counts, &[bins as usize])?, dtype)?])
 }

@@ -314,7 +314,7 @@ op! {
     HEAVISIDE heaviside(self, values: Tensor) -> Tensor = "NotImplemented", EVERYWHERE,
         E(Elementwise::numeric(|f| {
             let (x, zero) = (f.x(0), f.literal(0.0));
-            Sym::select(x.eq(zero), f.x(1), Sym::select(x.lt(zero), zero, f.literal(1.0)))
+            Sym::select(x.eq(zero), f.x(1), Sym::select(x.gt(zero), f.literal(1.0), zero))
         }).check(check_same_dtype));
     /// NaN replaced by `nan` (0 if not given), infinities by `posinf` and `neginf` (the largest finite numbers if not given).
     NAN_TO_NUM nan_to_num(self, nan: OptFloat = None, posinf: OptFloat = None, neginf: OptFloat = None) -> Tensor = "NanToNumBackward0", EVERYWHERE | INPLACE_FUNCTION,

@@ -12,6 +12,7 @@ use crate::autograd::node::Grads;
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::shape::{Dims, Layout, wrap_dim};
+use crate::storage::affordable;
 use crate::tensor::Tensor;
 use smallvec::smallvec;
 
@@ -78,6 +79,7 @@ op! {
                     bail!(index "unbind", "Dimension specified as {} but tensor has no dimensions", a.int(1)?);
                 }
                 let dim = wrap_dim("unbind", a.int(1)?, input.rank())?;
+                affordable("unbind", input.sizes[dim], VIEW)?;
                 (0..input.sizes[dim]).map(|k| selected(input, dim as i64, k as i64)).collect()
             },
             backward: |c| {
@@ -151,6 +153,7 @@ op! {
             let n = t.sizes()[dim] as i64;
             if n == 0 {
                 // No size divides nothing into `chunks` pieces, so their lengths are given one by one.
+                affordable("chunk", chunks as usize, VIEW)?;
                 return Ok(t.split_with_sizes(&vec![0i64; chunks as usize][..], dim as i64)?.into());
             }
             Ok(t.split((n + chunks - 1) / chunks, dim as i64)?.into())
@@ -495,6 +498,9 @@ fn piece_dim(op: &'static str, rank: usize, dim: i64) -> Result<usize> {
     wrap_dim(op, dim, rank)
 }
 
+/// Bytes that a view takes, roughly, with all that hangs on it.
+const VIEW: usize = 512;
+
 fn even_lengths(n: usize, size: i64) -> Result<Vec<usize>> {
     if size < 0 {
         bail!(runtime "split", "split expects split_size be non-negative, but got split_size={size}");
@@ -506,6 +512,7 @@ fn even_lengths(n: usize, size: i64) -> Result<Vec<usize>> {
     if n == 0 {
         return Ok(vec![0]);
     }
+    affordable("split", n.div_ceil(size), VIEW)?;
     Ok((0..n).step_by(size).map(|at| size.min(n - at)).collect())
 }
 
@@ -550,6 +557,7 @@ fn split_evenly(op: &'static str, t: &Tensor, sections: i64, dim: i64) -> Result
     if sections <= 0 {
         bail!(runtime op, "number of sections must be larger than 0, got {sections}");
     }
+    affordable(op, sections as usize, VIEW)?;
     let n = t.sizes()[dim] as i64;
     let (each, longer) = (n / sections, n % sections);
     let start = |k: i64| k * each + k.min(longer);

@@ -11,6 +11,7 @@ use crate::backend::cpu::sort::{Pick, order};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::shape::{Dims, wrap_dim};
+use crate::storage::affordable;
 use crate::tensor::Tensor;
 use smallvec::smallvec;
 
@@ -45,6 +46,9 @@ fn ordered(
 }
 
 /// The first `k` along a dimension, from the smallest or the largest on.
+/// Bytes that an element takes while its row is put in order.
+const ROW: usize = 16;
+
 fn first(op: &'static str, t: &Tensor, dim: i64, descending: bool, k: Option<i64>) -> Result<Outputs> {
     let dim = wrap_dim(op, dim, t.rank())?;
     let n = t.sizes().get(dim).copied().unwrap_or(1);
@@ -53,6 +57,7 @@ fn first(op: &'static str, t: &Tensor, dim: i64, descending: bool, k: Option<i64
         Some(k) if (0..=n as i64).contains(&k) => k as usize,
         Some(k) => bail!(runtime op, "selected index k out of range\n{op}: k is {k}, dimension {dim} has size {n}"),
     };
+    affordable(op, n, ROW)?;
     let (values, indices) = ordered(op, t, dim, descending, Pick::First(k), Some(k))?;
     Ok(smallvec![values, indices])
 }
@@ -133,6 +138,7 @@ op! {
                 let (t, k) = (a.tensor(0)?, a.int(1)?);
                 let dim = wrap_dim(op, a.int(2)?, t.rank())?;
                 let n = t.sizes().get(dim).copied().unwrap_or(1) as i64;
+                affordable(op, n as usize, ROW)?;
                 if n == 0 {
                     bail!(index op, "kthvalue(): Expected reduction dim {dim} to have non-zero size.");
                 }

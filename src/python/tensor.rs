@@ -231,6 +231,9 @@ impl PyTensor {
         let strides = self.tensor.body().layout.strides.clone();
         match dim {
             None => Ok(PyTuple::new(py, &strides[..])?.into_any()),
+            Some(d) if strides.is_empty() => {
+                Err(PyIndexError::new_err(format!("Dimension specified as {d} but tensor has no dimensions")))
+            }
             Some(d) => Ok(strides[crate::shape::wrap_dim("stride", d, strides.len())?].into_pyobject(py)?.into_any()),
         }
     }

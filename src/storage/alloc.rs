@@ -71,6 +71,20 @@ impl Drop for Block {
     }
 }
 
+/// Asks whether there is memory for `count` values of `each` bytes, before something that cannot be told "no" takes it.
+///
+/// # Errors
+/// [`OutOfMemory`](crate::error::Error::OutOfMemory) if there is not.
+pub fn affordable(op: &'static str, count: usize, each: usize) -> crate::error::Result<()> {
+    /// Less than this is not worth asking for.
+    const SOME: usize = 64 << 20;
+    let bytes = count.saturating_mul(each);
+    if bytes < SOME || Vec::<u8>::new().try_reserve_exact(bytes).is_ok() {
+        return Ok(());
+    }
+    Err(crate::error::Error::OutOfMemory { op, bytes })
+}
+
 /// Tiny blocks take malloc's own alignment, which is its fast path.
 #[inline]
 fn small_align(reserved: usize) -> usize {

@@ -32,7 +32,8 @@ impl Backward for AccumulateGrad {
     }
 
     fn backward(&self, _: &Call<'_>, mut grads: Grads) -> Result<Grads> {
-        if let Some(grad) = grads[0].take() {
+        // The leaf may have been told since that it needs no gradient.
+        if let Some(grad) = grads[0].take().filter(|_| self.leaf.requires_grad()) {
             accumulate(&self.leaf, grad)?;
             for (_, hook) in self.leaf.extra().hooks.post.lock().clone() {
                 hook.call(&self.leaf)?;

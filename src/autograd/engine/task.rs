@@ -256,8 +256,9 @@ impl Task {
         let graph = Running::start(graph);
         let graph = &*graph.0;
         let progress = &mut progress;
-        for (edge, grad) in roots {
+        for (k, (edge, grad)) in roots.into_iter().enumerate() {
             if let Some((node, number)) = edge.node().and_then(|n| Some((n, graph.number(n)?))) {
+                let grad = fit(node, k, &edge, grad)?;
                 graph.receive(node, edge.nr, grad, &mut progress.grads[number as usize])?;
             }
         }

@@ -11,7 +11,7 @@ use crate::error::{Result, bail};
 use crate::ops::inplace;
 use crate::program::Source;
 use crate::scalar::Scalar;
-use crate::shape::{Dims, Layout, numel};
+use crate::shape::{Dims, Layout, expandable, numel};
 use crate::storage::Storage;
 use crate::tensor::{Body, State, Tensor};
 use parking_lot::Mutex;
@@ -23,7 +23,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// What the node keeps.
 struct ElementwiseBackward {
     spec: &'static Spec,
-    /// Whether it was recorded on the fast path: operands and result are plain, of one shape and float dtype.
+    /// Whether it was recorded on the fast path: operands and result are plain, and they and the gradients are of one shape
+    /// and float dtype.
     plain: bool,
     /// The index space, where it is not the shape of the output.
     sizes: Option<Box<Dims>>,
@@ -87,14 +88,14 @@ pub(super) fn record_in_place(
 }
 
 /// The result of a call on the fast path, with its node: one result of the shape of its operands, all of one float dtype.
-/// The operands' states are locked.
+/// The operands' states are locked. Nothing if the gradients would not have that shape and dtype, too.
 #[inline]
 pub(super) fn record_quick(
     spec: &'static Spec,
     operands: &[(&Tensor, &State)],
     scalars: &[Scalar],
     out: Arc<Body>,
-) -> Result<Tensor> {
+) -> Option<Tensor> {
     let mut edges = SmallVec::from_buf_and_len([Edge::NONE, Edge::NONE], spec.edges.len().min(2));
     edges.resize(spec.edges.len(), Edge::NONE);
     let mut needs = 0;
@@ -105,6 +106,11 @@ pub(super) fn record_quick(
         {
             needs |= 1 << k;
             tensor.put_edge(state, edge);
+            // A tensor that was given other data (`x.data = t`) may have another shape than the output its gradient is for.
+            let meta = edge.node().and_then(|n| n.outputs.get(edge.nr as usize))?;
+            if meta.sizes != out.layout.sizes || meta.dtype != out.dtype {
+                return None;
+            }
         }
     }
     let mut saved = Saved::new();
@@ -122,7 +128,7 @@ pub(super) fn record_quick(
     let keeps = AtomicBool::new(!saved.is_empty());
     let saved = Mutex::new(Some(saved));
     let body = ElementwiseBackward { spec, plain: true, sizes: None, aligned: None, scalars, saved, keeps };
-    Ok(Tensor::with_edge(out, Edge::new(Node::shared(edges, metas, body), 0)))
+    Some(Tensor::with_edge(out, Edge::new(Node::shared(edges, metas, body), 0)))
 }
 
 fn make(
@@ -193,12 +199,23 @@ impl Backward for NotImplemented {
 
 impl ElementwiseBackward {
     /// Shapes of the gradients wanted: those of the edges' ends.
-    fn targets(&self, node: &NodeRef, needs: u32) -> SmallVec<[Option<Dims>; 2]> {
-        let wanted =
-            self.spec.edges.iter().zip(&node.edges).filter(|(input, _)| input.is_some_and(|k| needs >> k & 1 == 1));
-        wanted
-            .map(|(_, edge)| edge.node().and_then(|n| n.outputs.get(edge.nr as usize)).map(|m| m.sizes.clone()))
-            .collect()
+    ///
+    /// # Errors
+    /// `RuntimeError` if a gradient over the index space cannot be summed to one: the operand was given other data between
+    /// its making and its use.
+    fn targets(&self, node: &NodeRef, sizes: &[usize], needs: u32) -> Result<SmallVec<[Option<Dims>; 2]>> {
+        let mut targets = SmallVec::new();
+        for (k, (input, edge)) in self.spec.edges.iter().zip(&node.edges).enumerate() {
+            if !input.is_some_and(|i| needs >> i & 1 == 1) {
+                continue;
+            }
+            let target = edge.node().and_then(|n| n.outputs.get(edge.nr as usize)).map(|m| m.sizes.clone());
+            if let Some(target) = target.as_ref().filter(|t| !expandable(t, sizes)) {
+                bail!(runtime self.spec.op, "Function {} returned an invalid gradient at index {k} - got {sizes:?} but expected shape compatible with {target:?}", self.spec.node);
+            }
+            targets.push(target);
+        }
+        Ok(targets)
     }
 
     /// Backward of what was recorded on the fast path, if the cotangent is plain too; otherwise nothing, and `grads` is as
@@ -434,7 +451,7 @@ impl Backward for ElementwiseBackward {
             }
         }
         let sizes = self.sizes.as_deref().unwrap_or(&node.outputs[0].sizes);
-        let targets = self.targets(node, needs);
+        let targets = self.targets(node, sizes, needs)?;
         let results = if mode::is_grad_enabled() {
             let mut tensors: SmallVec<[Tensor; 3]> = grads.iter().flatten().cloned().collect();
             for value in self.reads(gradient, node)? {
