@@ -33,9 +33,8 @@ class _Numbered(Module):
         return [module for module in self._modules.values() if module is not None]
 
     def _renumber(self, modules: Iterable[Module]) -> None:
-        self._modules = {}
-        for module in modules:
-            self.add_module(str(len(self._modules)), module)
+        # Not through `add_module`: they are registered already.
+        self._modules = {str(place): module for place, module in enumerate(modules)}
 
     def _like(self, items: list[tuple[str, Module | None]]) -> Self:
         """A container of the same kind with some of the children."""
@@ -124,7 +123,7 @@ class Sequential(_Numbered):
             for name, module in args[0].items():
                 self.add_module(name, module)
         else:
-            self._renumber(args)
+            self.extend(args)
 
     def _like(self, items: list[tuple[str, Module | None]]) -> Self:
         return type(self)(OrderedDict(items))

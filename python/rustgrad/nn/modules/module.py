@@ -13,11 +13,33 @@ from typing import Any, Self, TypeVar
 from rustgrad import _core
 from rustgrad._core import Tensor, device, dtype
 from rustgrad.autograd.grad_mode import no_grad
+from rustgrad.nn.modules import _global_hooks as everywhere
 from rustgrad.nn.modules._calling import Hooked
+from rustgrad.nn.modules._global_hooks import (
+    register_module_backward_hook,
+    register_module_buffer_registration_hook,
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+    register_module_full_backward_hook,
+    register_module_full_backward_pre_hook,
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
 from rustgrad.nn.modules._state_dict import IncompatibleKeys, Stateful
 from rustgrad.nn.parameter import Buffer, Parameter
 
-__all__ = ["IncompatibleKeys", "Module"]
+__all__ = [
+    "IncompatibleKeys",
+    "Module",
+    "register_module_backward_hook",
+    "register_module_buffer_registration_hook",
+    "register_module_forward_hook",
+    "register_module_forward_pre_hook",
+    "register_module_full_backward_hook",
+    "register_module_full_backward_pre_hook",
+    "register_module_module_registration_hook",
+    "register_module_parameter_registration_hook",
+]
 
 _Item = TypeVar("_Item")
 
@@ -105,6 +127,9 @@ class Module(Hooked, Stateful):
             _forward_hooks=OrderedDict(),
             _forward_hooks_with_kwargs=OrderedDict(),
             _forward_hooks_always_called=OrderedDict(),
+            _backward_pre_hooks=OrderedDict(),
+            _backward_hooks=OrderedDict(),
+            _is_full_backward_hook=None,
             _state_dict_hooks=OrderedDict(),
             _state_dict_pre_hooks=OrderedDict(),
             _load_state_dict_pre_hooks=OrderedDict(),
@@ -150,6 +175,7 @@ class Module(Hooked, Stateful):
                     "Model parameters must be created explicitly. "
                     f"To express '{name}' as a function of another Tensor, compute the value in the forward() method."
                 )
+            param = everywhere.registered(everywhere.parameter_registration_hooks, self, name, param)
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
@@ -167,7 +193,7 @@ class Module(Hooked, Stateful):
             raise TypeError(
                 f"cannot assign '{_typename(tensor)}' object to buffer '{name}' (torch Tensor or None required)"
             )
-        self._buffers[name] = tensor
+        self._buffers[name] = everywhere.registered(everywhere.buffer_registration_hooks, self, name, tensor)
         if persistent:
             self._non_persistent_buffers_set.discard(name)
         else:
@@ -183,7 +209,7 @@ class Module(Hooked, Stateful):
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"{_typename(module)} is not a Module subclass")
         self._check_name("module", name, self._modules)
-        self._modules[name] = module
+        self._modules[name] = everywhere.registered(everywhere.module_registration_hooks, self, name, module)
 
     def register_module(self, name: str, module: Module | None) -> None:
         """Another name of `add_module`."""
@@ -223,13 +249,13 @@ class Module(Hooked, Stateful):
             if "_modules" not in tables:
                 raise AttributeError("cannot assign module before Module.__init__() call")
             self._forget(name, keep=self._modules)
-            self._modules[name] = value
+            self._modules[name] = everywhere.registered(everywhere.module_registration_hooks, self, name, value)
         elif name in tables.get("_modules", ()):
             if value is not None:
                 raise TypeError(
                     f"cannot assign '{_typename(value)}' as child module '{name}' (torch.nn.Module or None expected)"
                 )
-            self._modules[name] = None
+            self._modules[name] = everywhere.registered(everywhere.module_registration_hooks, self, name, None)
         elif isinstance(value, Buffer) or name in tables.get("_buffers", ()):
             if value is not None and not isinstance(value, Tensor):
                 raise TypeError(
