@@ -142,13 +142,18 @@ class Hooked:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run `forward` with the hooks around it."""
-        if not (
-            self._forward_hooks
-            or self._forward_pre_hooks
-            or self._backward_hooks
-            or self._backward_pre_hooks
-            or around_calls
-        ):
+        own = self.__dict__  # asked once: each attribute of a class that has `__getattr__` costs a good 30 ns
+        try:
+            hooked = (
+                own["_backward_hooks"]
+                or own["_backward_pre_hooks"]
+                or own["_forward_hooks"]
+                or own["_forward_pre_hooks"]
+                or around_calls
+            )
+        except KeyError as error:  # `Module.__init__` did not run
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{error.args[0]}'") from None
+        if not hooked:
             return self.forward(*args, **kwargs)
         return self._call_with_hooks(args, kwargs)
 

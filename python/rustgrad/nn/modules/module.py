@@ -27,6 +27,7 @@ from rustgrad.nn.modules._global_hooks import (
 )
 from rustgrad.nn.modules._state_dict import IncompatibleKeys, Stateful
 from rustgrad.nn.parameter import Buffer, Parameter
+from rustgrad.utils.hooks import RemovableHandle
 
 __all__ = [
     "IncompatibleKeys",
@@ -48,7 +49,7 @@ def _typename(value: Any) -> str:
     """The name that messages give an object: `torch.FloatTensor` for a tensor, else its class with its module."""
     if isinstance(value, Tensor):
         return str(value.type())
-    kind = type(value)
+    kind = value if isinstance(value, type) else type(value)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
@@ -63,8 +64,9 @@ def _parse_to(
     dtype: Any = None,
     non_blocking: bool = False,
     tensor: Tensor | None = None,
-) -> tuple[Any, Any, bool]:
-    """The arguments of `Module.to` as (device, dtype, non_blocking); `None` means "as it is"."""
+    memory_format: Any = None,
+) -> tuple[Any, Any, bool, Any]:
+    """The arguments of `Module.to` as (device, dtype, non_blocking, memory_format); `None` means "as it is"."""
     rest = list(args)
     if rest and isinstance(rest[0], Tensor):
         tensor = rest.pop(0)
@@ -83,7 +85,7 @@ def _parse_to(
         device = _core.device(device)
     if device is not None and not isinstance(device, _core.device):
         raise TypeError(f"to() received an invalid combination of arguments: {type(device).__name__} is not a device")
-    return device, dtype, non_blocking
+    return device, dtype, non_blocking, memory_format
 
 
 class Module(Hooked, Stateful):
@@ -288,6 +290,9 @@ class Module(Hooked, Stateful):
         # Tables that the pickled version did not have yet are made empty.
         Module.__init__(self)
         self.__dict__.update(state)
+        for name, table in state.items():
+            if name.endswith("_hooks") and isinstance(table, OrderedDict) and table:
+                RemovableHandle.reserve(max(table))
 
     # ---- lookup and traversal ---------------------------------------------------------------------------------------
 
@@ -470,24 +475,36 @@ class Module(Hooked, Stateful):
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Move parameters and buffers to a device, and the floating-point ones to a dtype, in place.
 
-        Called as `to(device=None, dtype=None, non_blocking=False)`, `to(dtype)` or `to(tensor)`.
+        Called as `to(device=None, dtype=None, non_blocking=False)`, `to(dtype)`, `to(tensor)` or
+        `to(memory_format=...)`, which holds for what has 4 or 5 dimensions.
 
         Raises:
             TypeError: the dtype is not floating point.
         """
-        where, kind, non_blocking = _parse_to(args, **kwargs)
+        where, kind, non_blocking, layout = _parse_to(args, **kwargs)
         if kind is not None and not (kind.is_floating_point or kind.is_complex):
             raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={kind}")
 
         def move(tensor: Tensor) -> Tensor:
             goal = kind if kind is not None and tensor.is_floating_point() else tensor.dtype
-            return tensor.to(tensor.device if where is None else where, goal, non_blocking)
+            place = tensor.device if where is None else where
+            if layout is not None and tensor.dim() in (4, 5):
+                return tensor.to(place, goal, non_blocking, memory_format=layout)
+            return tensor.to(place, goal, non_blocking)
 
         return self._apply(move)
 
     def cpu(self) -> Self:
         """Move parameters and buffers to the CPU."""
         return self._apply(lambda tensor: tensor.cpu())
+
+    def cuda(self, device: device | int | None = None) -> Self:
+        """Move parameters and buffers to a GPU of NVIDIA's.
+
+        Raises:
+            AssertionError: always, where there is a parameter or buffer.
+        """
+        return self._apply(lambda tensor: tensor.cuda(device))
 
     def type(self, dst_type: dtype | str) -> Self:
         """Cast all parameters and buffers, also integer ones, to `dst_type`."""
