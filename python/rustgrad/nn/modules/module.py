@@ -504,7 +504,12 @@ class Module(Hooked, Stateful):
         Raises:
             AssertionError: always, where there is a parameter or buffer.
         """
-        return self._apply(lambda tensor: tensor.cuda(device))
+
+        def move(tensor: Tensor) -> Tensor:
+            tensor.cuda(device)  # raises: a build that has such a device will return something
+            return tensor
+
+        return self._apply(move)
 
     def type(self, dst_type: dtype | str) -> Self:
         """Cast all parameters and buffers, also integer ones, to `dst_type`."""
