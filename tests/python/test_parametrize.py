@@ -303,3 +303,58 @@ def test_weight_norm_loads_the_older_names():
     old = OrderedDict(weight_g=torch.ones(2, 1), weight_v=torch.ones(2, 2), bias=torch.zeros(2))
     assert repr(net.load_state_dict(old)) == "<All keys matched successfully>"
     torch.testing.assert_close(net.weight, torch.full((2, 2), 0.5**0.5))
+
+
+def test_spectral_norm_converges_to_the_greatest_singular_value():
+    torch.manual_seed(0)
+    net = parametrizations.spectral_norm(nn.Linear(3, 4))
+    assert list(net.state_dict())[1:] == [f"parametrizations.weight.{name}" for name in ("original", "0._u", "0._v")]
+    for _ in range(200):
+        net.weight  # noqa: B018
+    numpy = pytest.importorskip("numpy")
+    assert numpy.linalg.norm(net.weight.detach().numpy(), 2) == pytest.approx(1.0, rel=1e-5)
+    u = net.parametrizations.weight[0]._u.clone()
+    net.eval()
+    assert torch.equal(net.weight, net.weight) and torch.equal(net.parametrizations.weight[0]._u, u)
+    net.weight = torch.ones(4, 3)
+    assert net.parametrizations.weight.original.tolist() == [[1.0] * 3] * 4
+
+
+def test_spectral_norm_in_training():
+    # d/dW of sum(W / sigma) for W = diag(2, 1), where u = v = e0 and sigma = 2: 1 / sigma, and -3 / sigma**2 more at [0, 0]
+    net = nn.Linear(2, 2)
+    with torch.no_grad():
+        net.weight.copy_(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
+    parametrizations.spectral_norm(net)
+    spectral = net.parametrizations.weight[0]
+    with torch.no_grad():
+        spectral._u.copy_(torch.tensor([1.0, 0.0]))
+        spectral._v.copy_(torch.tensor([1.0, 0.0]))
+    first = net.weight
+    net.weight  # noqa: B018  # moves the buffers on; the graph of the first reading must not notice
+    first.sum().backward()
+    assert net.parametrizations.weight.original.grad.tolist() == [[-0.25, 0.5], [0.5, 0.5]]
+
+
+def test_spectral_norm_of_vectors_and_other_dimensions():
+    net = parametrizations.spectral_norm(linear(), "bias")
+    assert net.bias.norm().item() == pytest.approx(1.0)
+    net = nn.Module()
+    net.weight = nn.Parameter(torch.ones(2, 3, 4))
+    parametrizations.spectral_norm(net, dim=-1)
+    assert net.parametrizations.weight[0]._u.shape == (4,) and net.parametrizations.weight[0]._v.shape == (6,)
+    # all rows are alike: sigma is the norm of everything
+    torch.testing.assert_close(net.weight, torch.full((2, 3, 4), 24**-0.5))
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "text"),
+    [
+        ({"name": "x"}, ValueError, r"Module 'Linear\(.*\)' has no parameter or buffer with name 'x'"),
+        ({"n_power_iterations": 0}, ValueError, "Expected n_power_iterations to be positive, but got"),
+        ({"dim": 4}, IndexError, r"Dimension out of range \(expected to be in range of \[-2, 1\] but got 4\)"),
+    ],
+)
+def test_spectral_norm_refuses(options, kind, text):
+    with pytest.raises(kind, match=text):
+        parametrizations.spectral_norm(linear(), **options)
