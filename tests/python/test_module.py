@@ -364,6 +364,23 @@ def test_copies_are_independent_and_keep_sharing():
     assert not torch.equal(twin[0].fc.weight, net[0].fc.weight)
 
 
+class Counted:
+    def __init__(self, size):
+        self.size = size
+
+
+class Mixed(nn.Module, Counted):
+    call_super_init = True
+
+    def __init__(self, size):
+        super().__init__(size=size)
+
+
+def test_copies_do_not_initialise_the_other_base_again():
+    for twin in (copy.copy(Mixed(3)), copy.deepcopy(Mixed(3)), pickle.loads(pickle.dumps(Mixed(3)))):
+        assert twin.size == 3 and twin.training
+
+
 def test_pickle_round_trip():
     net = nn.Sequential(nn.Linear(2, 3), nn.Tanh())
     net.register_forward_hook(_multiply)

@@ -117,6 +117,12 @@ class Module(Hooked, Stateful):
                 else f"takes 1 positional argument but {len(args) + 1} were given"
             )
             raise TypeError(f"{type(self).__name__}.__init__() {what}")
+        self._make_tables()
+        if self.call_super_init:
+            super().__init__(*args, **kwargs)
+
+    def _make_tables(self) -> None:
+        """What every module has, empty."""
         # Straight into __dict__: __setattr__ would look for the tables that are being made.
         self.__dict__.update(
             training=True,
@@ -137,8 +143,6 @@ class Module(Hooked, Stateful):
             _load_state_dict_pre_hooks=OrderedDict(),
             _load_state_dict_post_hooks=OrderedDict(),
         )
-        if self.call_super_init:
-            super().__init__(*args, **kwargs)
 
     # ---- attributes -------------------------------------------------------------------------------------------------
 
@@ -288,7 +292,7 @@ class Module(Hooked, Stateful):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Tables that the pickled version did not have yet are made empty.
-        Module.__init__(self)
+        self._make_tables()
         self.__dict__.update(state)
         for name, table in state.items():
             if name.endswith("_hooks") and isinstance(table, OrderedDict) and table:
