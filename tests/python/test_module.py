@@ -67,6 +67,7 @@ def test_assigning_a_buffer_object():
         (lambda m: m.register_buffer("q", 3), TypeError, "cannot assign 'int' object to buffer 'q'"),
         (lambda m: m.add_module("q", 3), TypeError, "int is not a Module subclass"),
         (lambda m: m.add_module("q", nn.ReLU), TypeError, "activation.ReLU is not a Module subclass"),
+        (lambda m: (m.add_module("a", nn.ReLU()), m.add_module("", nn.ReLU())), KeyError, "can.+t be empty string"),
         (lambda m: m.add_module("a.b", nn.ReLU()), KeyError, r"module name can.+t contain .*, got: a\.b"),
         (lambda m: m.nothing, AttributeError, "'Net' object has no attribute 'nothing'"),
         (lambda m: m.get_submodule("fc.x"), AttributeError, "Linear has no attribute `x`"),

@@ -150,12 +150,15 @@ class Module(Hooked, Stateful):
         """Refuse a name that a parameter, buffer or child cannot have."""
         if not isinstance(name, str):
             raise TypeError(f"{kind} name should be a string. Got {_typename(name)}")
-        if hasattr(self, name) and name not in table:
+        taken = hasattr(self, name) and name not in table
+        if taken and kind == "module":  # the order in which PyTorch finds fault
             raise KeyError(f"attribute '{name}' already exists")
         if "." in name:
             raise KeyError(f'{kind} name can\'t contain "."' + (f", got: {name}" if kind == "module" else ""))
         if name == "":
             raise KeyError(f'{kind} name can\'t be empty string ""')
+        if taken:
+            raise KeyError(f"attribute '{name}' already exists")
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Add a parameter under `name`; `None` reserves the name.
@@ -288,7 +291,7 @@ class Module(Hooked, Stateful):
 
     def __dir__(self) -> list[str]:
         names = {*dir(type(self)), *self.__dict__, *self._parameters, *self._buffers, *self._modules}
-        return sorted(name for name in names if not name[0].isdigit())
+        return sorted(name for name in names if not name[:1].isdigit())
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Tables that the pickled version did not have yet are made empty.
