@@ -261,6 +261,25 @@ def test_state_dict_conversion_and_modes():
     assert not net.parametrizations.bias[0].training
 
 
+@pytest.mark.parametrize("parametrization", [Double, Split])
+def test_transfer_shares_everything(parametrization):
+    source = register_parametrization(linear(), "weight", parametrization())
+    register_parametrization(source, "bias", Double())
+    for goal in (nn.Linear(2, 2), nn.Module()):
+        assert parametrize.transfer_parametrizations_and_params(source, goal, "weight") is goal
+        assert torch.equal(goal.weight, source.weight) and not parametrize.is_parametrized(goal, "bias")
+        given, made = source.parametrizations.weight, goal.parametrizations.weight
+        assert made[0] is given[0] and all(a is b for a, b in zip(made.parameters(), given.parameters(), strict=True))
+    assert parametrize.transfer_parametrizations_and_params(source, nn.Linear(2, 2)).parametrizations.keys() == {
+        "weight",
+        "bias",
+    }
+    plain = nn.Linear(2, 2)
+    assert parametrize.transfer_parametrizations_and_params(plain, source) is source
+    with pytest.raises(KeyError):
+        parametrize.transfer_parametrizations_and_params(source, plain, "nothing")
+
+
 def test_training_a_parametrized_module():
     torch.manual_seed(0)
     net = register_parametrization(nn.Linear(3, 3, bias=False), "weight", Symmetric())

@@ -23,6 +23,7 @@ __all__ = [
     "is_parametrized",
     "register_parametrization",
     "remove_parametrizations",
+    "transfer_parametrizations_and_params",
     "type_before_parametrizations",
 ]
 
@@ -366,3 +367,35 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
         module.__class__ = type(module).__bases__[0]
     _register(module, tensor_name, tensor)
     return module
+
+
+def transfer_parametrizations_and_params(
+    from_module: Module, to_module: Module, tensor_name: str | None = None
+) -> Module:
+    """Parametrize `to_module` as `from_module` is; the two share parametrizations and originals afterwards.
+
+    Args:
+        from_module: where they come from; left as it is. If nothing is parametrized there, nothing happens.
+        to_module: changed in place. Tensors that it lacks are made.
+        tensor_name: transfer those of one tensor only.
+
+    Returns:
+        `to_module`.
+
+    Raises:
+        KeyError: `from_module` has others, but none for `tensor_name`.
+    """
+    if not is_parametrized(from_module):
+        return to_module
+    known: Any = from_module.parametrizations
+    for name in list(known) if tensor_name is None else [tensor_name]:
+        given = known[name]
+        if not hasattr(to_module, name):
+            value = getattr(from_module, name).detach().clone()
+            _register(to_module, name, Parameter(value) if given._parameters else value)
+        for parametrization in given:
+            register_parametrization(to_module, name, parametrization, unsafe=given.unsafe)
+        made: Any = to_module.parametrizations[name]
+        for table in ("_parameters", "_buffers"):
+            getattr(made, table).update(getattr(given, table))
+    return to_module
