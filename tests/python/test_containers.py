@@ -103,3 +103,14 @@ def test_parameter_dict():
         params["zzz"]
     with pytest.raises(TypeError, match="cannot be used as a key as it is not a string"):
         params[3] = torch.ones(1)
+
+
+@pytest.mark.parametrize("kind", [nn.Sequential, nn.ModuleList])
+def test_a_place_without_module_counts(kind):
+    modules = [nn.ReLU(), nn.Tanh(), nn.Sigmoid()]
+    net = nn.ModuleList(modules) if kind is nn.ModuleList else nn.Sequential(*modules)
+    net.register_module("1", None)
+    del net[2]
+    assert list(net._modules) == ["0", "1"] and isinstance(net[0], nn.ReLU) and net[1] is None
+    net.insert(2, nn.Tanh())
+    assert len(net) == 3 and isinstance(net[2], nn.Tanh)

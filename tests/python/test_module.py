@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import weakref
+from collections import OrderedDict
 
 import pytest
 
@@ -64,6 +66,8 @@ def test_assigning_a_buffer_object():
         (lambda m: m.register_buffer("forward", None), KeyError, "attribute 'forward' already exists"),
         (lambda m: m.register_buffer("q", 3), TypeError, "cannot assign 'int' object to buffer 'q'"),
         (lambda m: m.add_module("q", 3), TypeError, "int is not a Module subclass"),
+        (lambda m: m.add_module("q", nn.ReLU), TypeError, "activation.ReLU is not a Module subclass"),
+        (lambda m: (m.add_module("a", nn.ReLU()), m.add_module("", nn.ReLU())), KeyError, "can.+t be empty string"),
         (lambda m: m.add_module("a.b", nn.ReLU()), KeyError, r"module name can.+t contain .*, got: a\.b"),
         (lambda m: m.nothing, AttributeError, "'Net' object has no attribute 'nothing'"),
         (lambda m: m.get_submodule("fc.x"), AttributeError, "Linear has no attribute `x`"),
@@ -72,6 +76,7 @@ def test_assigning_a_buffer_object():
         (lambda m: m.get_buffer("scale"), AttributeError, "`scale` is not a buffer"),
         (lambda m: m.set_submodule("", nn.ReLU()), ValueError, "Cannot set the submodule without a target name!"),
         (lambda m: m.train("yes"), ValueError, "training mode is expected to be boolean"),
+        (lambda m: m.cuda(), AssertionError, "Torch not compiled with CUDA enabled"),
         (lambda m: nn.Module()(1), NotImplementedError, 'missing the required "forward" function'),
     ],
 )  # fmt: skip
@@ -91,6 +96,15 @@ def test_assigning_before_init():
         Early(nn.ReLU())
     with pytest.raises(AttributeError, match=r"cannot assign buffer before Module.__init__\(\) call"):
         Early(nn.Buffer(torch.ones(1)))
+
+
+def test_calling_before_init():
+    class Early(nn.Module):
+        def __init__(self):
+            pass
+
+    with pytest.raises(AttributeError, match="'Early' object has no attribute '_backward_hooks'"):
+        Early()(1)
 
 
 def test_a_result_is_no_parameter():
@@ -166,6 +180,7 @@ def test_load_state_dict_not_strict():
     net = Net()
     keys = net.load_state_dict(state, strict=False)
     assert keys.missing_keys == ["count", "fc.weight", "fc.bias"] and keys.unexpected_keys == ["other"]
+    assert repr(keys) == "_IncompatibleKeys(missing_keys=['count', 'fc.weight', 'fc.bias'], unexpected_keys=['other'])"
     assert net.scale.item() == 5.0
 
 
@@ -202,6 +217,33 @@ def test_state_hooks_and_extra_state():
         net.state_dict()
 
 
+def test_state_hooks_that_private_methods_register():
+    net, hook = nn.Linear(1, 1), lambda *args: None
+    net._register_state_dict_hook(lambda m, state, prefix, meta: {"only": prefix})
+    assert net.state_dict(prefix="a.") == {"only": "a."}
+    net.register_state_dict_post_hook(hook)
+    with pytest.raises(RuntimeError, match="Cannot register the same function as the state dict post hook"):
+        net._register_state_dict_hook(hook)
+
+
+def test_a_load_hook_of_a_copy_is_told_the_copy():
+    net, seen = nn.Linear(1, 1), []
+    net.register_load_state_dict_pre_hook(lambda module, *args: seen.append(module))
+    twin = copy.deepcopy(net)
+    twin.load_state_dict(net.state_dict())
+    assert seen == [twin]
+
+
+def test_modules_are_freed_at_once():
+    net = nn.Linear(1, 1)
+    net.register_load_state_dict_pre_hook(lambda *args: None)
+    net.register_full_backward_hook(lambda *args: None)
+    net(torch.ones(1, requires_grad=True)).sum().backward()
+    alive = weakref.ref(net)
+    del net
+    assert alive() is None
+
+
 def test_train_and_eval_reach_everything():
     net = nn.Sequential(Net(), nn.Dropout())
     assert net.eval() is net and not any(m.training for m in net.modules())
@@ -227,6 +269,8 @@ def test_conversion_keeps_objects_and_gradients():
     assert net.to("cpu", torch.float32).fc.weight.dtype == torch.float32
     assert net.to(torch.ones(1, dtype=torch.float64)).scale.dtype == torch.float64
     assert net.to(dtype=torch.float32).scale.dtype == torch.float32
+    net.image = nn.Buffer(torch.zeros(2, 3, 4, 5))
+    assert net.to(memory_format=torch.channels_last) is net and net.image.shape == (2, 3, 4, 5)
     with pytest.raises(TypeError, match="nn.Module.to only accepts floating point"):
         net.to(torch.int64)
     with pytest.raises(TypeError, match="invalid combination of arguments"):
@@ -321,12 +365,38 @@ def test_copies_are_independent_and_keep_sharing():
     assert not torch.equal(twin[0].fc.weight, net[0].fc.weight)
 
 
+class Counted:
+    def __init__(self, size):
+        self.size = size
+
+
+class Mixed(nn.Module, Counted):
+    call_super_init = True
+
+    def __init__(self, size):
+        super().__init__(size=size)
+
+
+def test_copies_do_not_initialise_the_other_base_again():
+    for twin in (copy.copy(Mixed(3)), copy.deepcopy(Mixed(3)), pickle.loads(pickle.dumps(Mixed(3)))):
+        assert twin.size == 3 and twin.training
+
+
 def test_pickle_round_trip():
     net = nn.Sequential(nn.Linear(2, 3), nn.Tanh())
     net.register_forward_hook(_multiply)
     twin = pickle.loads(pickle.dumps(net))
     x = torch.ones(1, 2)
     assert torch.equal(twin(x), net(x)) and isinstance(twin[0].weight, nn.Parameter)
+
+
+def test_new_hooks_leave_those_of_a_pickle_alone():
+    net = nn.Identity()
+    handle = net.register_forward_hook(_multiply)
+    net._forward_hooks = OrderedDict({handle.id + 1: _multiply})  # as another process might have numbered it
+    twin = pickle.loads(pickle.dumps(net))
+    twin.register_forward_hook(_multiply)
+    assert len(twin._forward_hooks) == 2
 
 
 def _multiply(module, args, out):

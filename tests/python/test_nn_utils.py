@@ -1,4 +1,4 @@
-"""`nn.utils`: clipping and flattening. Values are derived by hand unless a comment says otherwise."""
+"""`nn.utils`: clipping, flattening, `skip_init`. Values are derived by hand unless a comment says otherwise."""
 
 import pytest
 
@@ -72,3 +72,25 @@ def test_vectors():
     assert net.weight.tolist() == [[1.0, 2.0]] and net.bias.tolist() == [3.0] and net.weight.requires_grad
     with pytest.raises(TypeError, match="expected torch.Tensor, but got: list"):
         utils.vector_to_parameters([1.0], net.parameters())
+
+
+def test_an_empty_generator_is_suspicious():
+    with pytest.warns(UserWarning, match="`parameters` is an empty generator, no gradient clipping will occur."):
+        utils.clip_grad_norm_((p for p in ()), 1.0)
+
+
+def test_old_name_of_clipping():
+    p, *_ = params_with_grads()
+    with pytest.warns(FutureWarning, match="`torch.nn.utils.clip_grad_norm` is now deprecated"):
+        assert utils.clip_grad_norm(p, 0.5).item() == 5.0
+    assert p.grad.tolist() == pytest.approx([0.3, 0.4], rel=1e-6)
+
+
+def test_skip_init_leaves_the_random_numbers_alone():
+    before = torch.get_rng_state()
+    net = utils.skip_init(nn.Linear, 3, 2, bias=False)
+    assert type(net) is nn.Linear and net.weight.shape == (2, 3) and torch.equal(torch.get_rng_state(), before)
+    with pytest.raises(RuntimeError, match="Module must support a 'device' arg to skip initialization"):
+        utils.skip_init(nn.ReLU)
+    with pytest.raises(RuntimeError, match="Expected a Module; got <class 'int'>"):
+        utils.skip_init(int)

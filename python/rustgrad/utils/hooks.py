@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from collections.abc import MutableMapping
 from types import TracebackType
@@ -21,7 +20,7 @@ class RemovableHandle:
     A context manager: leaving the block removes the hook. Removing twice, or too late, does nothing.
     """
 
-    _ids = itertools.count()
+    next_id: int = 0
 
     id: int
 
@@ -31,9 +30,15 @@ class RemovableHandle:
         *,
         extra_dict: MutableMapping[int, Any] | list[MutableMapping[int, Any]] | None = None,
     ) -> None:
-        self.id = next(RemovableHandle._ids)
+        self.id = RemovableHandle.next_id
+        RemovableHandle.reserve(self.id)
         extra = [] if extra_dict is None else extra_dict if isinstance(extra_dict, list) else [extra_dict]
         self._tables = tuple(weakref.ref(table) for table in (hooks_dict, *extra))
+
+    @staticmethod
+    def reserve(hook_id: int) -> None:
+        """Give the next handle a greater id: `hook_id` came out of a file, and its hook must not be overwritten."""
+        RemovableHandle.next_id = max(RemovableHandle.next_id, hook_id + 1)
 
     def remove(self) -> None:
         """Take the hook out; a second call does nothing."""
@@ -55,4 +60,5 @@ class RemovableHandle:
 
     def __setstate__(self, state: int) -> None:
         self.id = state
+        self.reserve(state)
         self._tables = ()

@@ -33,19 +33,21 @@ class IncompatibleKeys(NamedTuple):
     def __repr__(self) -> str:
         if not self.missing_keys and not self.unexpected_keys:
             return "<All keys matched successfully>"
-        return f"IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+        return f"_IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
 
 class _Hook:
-    """A state-dict hook with the module it wants as first argument, if any, and whether it may return something."""
+    """A state-dict hook that follows other rules than those that private methods register: it is told the module, or
+    must not return anything.
 
-    def __init__(self, hook: Callable[..., Any], module: Any = None, *, must_return_none: bool = False) -> None:
+    It does not hold the module: a cycle would keep that alive until the next garbage collection.
+    """
+
+    def __init__(self, hook: Callable[..., Any]) -> None:
         self.hook = hook
-        self.module = module
-        self.must_return_none = must_return_none
 
     def __call__(self, *args: Any) -> Any:
-        return self.hook(*args) if self.module is None else self.hook(self.module, *args)
+        return self.hook(*args)
 
 
 class Stateful:
@@ -119,13 +121,22 @@ class Stateful:
         for hook in self._state_dict_hooks.values():
             result = hook(self, destination, prefix, local_metadata)
             if result is not None:
-                if getattr(hook, "must_return_none", False):
+                if isinstance(hook, _Hook):
                     raise RuntimeError("state_dict post-hook must return None")
                 destination = result
         return destination
 
     def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """As `register_state_dict_post_hook`, and the hook may return another dictionary."""
+        """As `register_state_dict_post_hook`, and the hook may return another dictionary.
+
+        Raises:
+            RuntimeError: the same hook was given to `register_state_dict_post_hook`.
+        """
+        if any(isinstance(known, _Hook) and known.hook is hook for known in self._state_dict_hooks.values()):
+            raise RuntimeError(
+                "Cannot register the same function as the state dict post hook that was previously registered via "
+                "register_state_dict_post_hook"
+            )
         handle = RemovableHandle(self._state_dict_hooks)
         self._state_dict_hooks[handle.id] = hook
         return handle
@@ -135,7 +146,7 @@ class Stateful:
     ) -> RemovableHandle:
         """Call `hook(module, state_dict, prefix, local_metadata)` after this module's state was put in."""
         handle = RemovableHandle(self._state_dict_hooks)
-        self._state_dict_hooks[handle.id] = _Hook(hook, must_return_none=True)
+        self._state_dict_hooks[handle.id] = _Hook(hook)
         return handle
 
     def register_state_dict_pre_hook(self, hook: Callable[[Module, str, bool], None]) -> RemovableHandle:
@@ -148,7 +159,7 @@ class Stateful:
         self, hook: Callable[..., None], with_module: bool = False
     ) -> RemovableHandle:
         handle = RemovableHandle(self._load_state_dict_pre_hooks)
-        self._load_state_dict_pre_hooks[handle.id] = _Hook(hook, self if with_module else None)
+        self._load_state_dict_pre_hooks[handle.id] = _Hook(hook) if with_module else hook
         return handle
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., None]) -> RemovableHandle:
@@ -187,8 +198,9 @@ class Stateful:
         error_msgs: list[str],
     ) -> None:
         """Load the entries under `prefix` into this module, without its children; report into the three lists."""
-        for hook in self._load_state_dict_pre_hooks.values():
-            hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        for hook in list(self._load_state_dict_pre_hooks.values()):
+            module = (self,) if isinstance(hook, _Hook) else ()
+            hook(*module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
         own = self._own_state()
         assign = bool(local_metadata.get("assign_to_params_buffers", False))
         for name, target in own.items():

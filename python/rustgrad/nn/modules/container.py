@@ -29,13 +29,9 @@ def _position(index: SupportsIndex, length: int) -> int:
 class _Numbered(Module):
     """Children under the names "0", "1", "2" ... in order, with the protocol of a list."""
 
-    def _children(self) -> list[Module]:
-        return [module for module in self._modules.values() if module is not None]
-
-    def _renumber(self, modules: Iterable[Module]) -> None:
-        self._modules = {}
-        for module in modules:
-            self.add_module(str(len(self._modules)), module)
+    def _renumber(self, modules: Iterable[Module | None]) -> None:
+        # Not through `add_module`: they are registered already.
+        self._modules = {str(place): module for place, module in enumerate(modules)}
 
     def _like(self, items: list[tuple[str, Module | None]]) -> Self:
         """A container of the same kind with some of the children."""
@@ -60,7 +56,7 @@ class _Numbered(Module):
         setattr(self, list(self._modules)[_position(index, len(self))], module)
 
     def __delitem__(self, index: slice | SupportsIndex) -> None:
-        modules = self._children()
+        modules = list(self._modules.values())
         del modules[index if isinstance(index, slice) else _position(index, len(self))]
         self._renumber(modules)
 
@@ -76,7 +72,7 @@ class _Numbered(Module):
         """Put `module` before position `index`; returns the container."""
         if not isinstance(module, Module):
             raise TypeError(f"{_typename(module)} is not a Module subclass")
-        modules = self._children()
+        modules = list(self._modules.values())
         modules.insert(index, module)
         self._renumber(modules)
         return self
@@ -124,7 +120,7 @@ class Sequential(_Numbered):
             for name, module in args[0].items():
                 self.add_module(name, module)
         else:
-            self._renumber(args)
+            self.extend(args)
 
     def _like(self, items: list[tuple[str, Module | None]]) -> Self:
         return type(self)(OrderedDict(items))

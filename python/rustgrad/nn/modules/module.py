@@ -13,11 +13,34 @@ from typing import Any, Self, TypeVar
 from rustgrad import _core
 from rustgrad._core import Tensor, device, dtype
 from rustgrad.autograd.grad_mode import no_grad
+from rustgrad.nn.modules import _global_hooks as everywhere
 from rustgrad.nn.modules._calling import Hooked
+from rustgrad.nn.modules._global_hooks import (
+    register_module_backward_hook,
+    register_module_buffer_registration_hook,
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+    register_module_full_backward_hook,
+    register_module_full_backward_pre_hook,
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
 from rustgrad.nn.modules._state_dict import IncompatibleKeys, Stateful
 from rustgrad.nn.parameter import Buffer, Parameter
+from rustgrad.utils.hooks import RemovableHandle
 
-__all__ = ["IncompatibleKeys", "Module"]
+__all__ = [
+    "IncompatibleKeys",
+    "Module",
+    "register_module_backward_hook",
+    "register_module_buffer_registration_hook",
+    "register_module_forward_hook",
+    "register_module_forward_pre_hook",
+    "register_module_full_backward_hook",
+    "register_module_full_backward_pre_hook",
+    "register_module_module_registration_hook",
+    "register_module_parameter_registration_hook",
+]
 
 _Item = TypeVar("_Item")
 
@@ -26,7 +49,7 @@ def _typename(value: Any) -> str:
     """The name that messages give an object: `torch.FloatTensor` for a tensor, else its class with its module."""
     if isinstance(value, Tensor):
         return str(value.type())
-    kind = type(value)
+    kind = value if isinstance(value, type) else type(value)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
@@ -41,8 +64,9 @@ def _parse_to(
     dtype: Any = None,
     non_blocking: bool = False,
     tensor: Tensor | None = None,
-) -> tuple[Any, Any, bool]:
-    """The arguments of `Module.to` as (device, dtype, non_blocking); `None` means "as it is"."""
+    memory_format: Any = None,
+) -> tuple[Any, Any, bool, Any]:
+    """The arguments of `Module.to` as (device, dtype, non_blocking, memory_format); `None` means "as it is"."""
     rest = list(args)
     if rest and isinstance(rest[0], Tensor):
         tensor = rest.pop(0)
@@ -61,7 +85,7 @@ def _parse_to(
         device = _core.device(device)
     if device is not None and not isinstance(device, _core.device):
         raise TypeError(f"to() received an invalid combination of arguments: {type(device).__name__} is not a device")
-    return device, dtype, non_blocking
+    return device, dtype, non_blocking, memory_format
 
 
 class Module(Hooked, Stateful):
@@ -93,6 +117,12 @@ class Module(Hooked, Stateful):
                 else f"takes 1 positional argument but {len(args) + 1} were given"
             )
             raise TypeError(f"{type(self).__name__}.__init__() {what}")
+        self._make_tables()
+        if self.call_super_init:
+            super().__init__(*args, **kwargs)
+
+    def _make_tables(self) -> None:
+        """What every module has, empty."""
         # Straight into __dict__: __setattr__ would look for the tables that are being made.
         self.__dict__.update(
             training=True,
@@ -105,13 +135,14 @@ class Module(Hooked, Stateful):
             _forward_hooks=OrderedDict(),
             _forward_hooks_with_kwargs=OrderedDict(),
             _forward_hooks_always_called=OrderedDict(),
+            _backward_pre_hooks=OrderedDict(),
+            _backward_hooks=OrderedDict(),
+            _is_full_backward_hook=None,
             _state_dict_hooks=OrderedDict(),
             _state_dict_pre_hooks=OrderedDict(),
             _load_state_dict_pre_hooks=OrderedDict(),
             _load_state_dict_post_hooks=OrderedDict(),
         )
-        if self.call_super_init:
-            super().__init__(*args, **kwargs)
 
     # ---- attributes -------------------------------------------------------------------------------------------------
 
@@ -119,12 +150,15 @@ class Module(Hooked, Stateful):
         """Refuse a name that a parameter, buffer or child cannot have."""
         if not isinstance(name, str):
             raise TypeError(f"{kind} name should be a string. Got {_typename(name)}")
-        if hasattr(self, name) and name not in table:
+        taken = hasattr(self, name) and name not in table
+        if taken and kind == "module":  # the order in which PyTorch finds fault
             raise KeyError(f"attribute '{name}' already exists")
         if "." in name:
             raise KeyError(f'{kind} name can\'t contain "."' + (f", got: {name}" if kind == "module" else ""))
         if name == "":
             raise KeyError(f'{kind} name can\'t be empty string ""')
+        if taken:
+            raise KeyError(f"attribute '{name}' already exists")
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Add a parameter under `name`; `None` reserves the name.
@@ -150,6 +184,7 @@ class Module(Hooked, Stateful):
                     "Model parameters must be created explicitly. "
                     f"To express '{name}' as a function of another Tensor, compute the value in the forward() method."
                 )
+            param = everywhere.registered(everywhere.parameter_registration_hooks, self, name, param)
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
@@ -167,7 +202,7 @@ class Module(Hooked, Stateful):
             raise TypeError(
                 f"cannot assign '{_typename(tensor)}' object to buffer '{name}' (torch Tensor or None required)"
             )
-        self._buffers[name] = tensor
+        self._buffers[name] = everywhere.registered(everywhere.buffer_registration_hooks, self, name, tensor)
         if persistent:
             self._non_persistent_buffers_set.discard(name)
         else:
@@ -183,7 +218,7 @@ class Module(Hooked, Stateful):
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"{_typename(module)} is not a Module subclass")
         self._check_name("module", name, self._modules)
-        self._modules[name] = module
+        self._modules[name] = everywhere.registered(everywhere.module_registration_hooks, self, name, module)
 
     def register_module(self, name: str, module: Module | None) -> None:
         """Another name of `add_module`."""
@@ -223,13 +258,13 @@ class Module(Hooked, Stateful):
             if "_modules" not in tables:
                 raise AttributeError("cannot assign module before Module.__init__() call")
             self._forget(name, keep=self._modules)
-            self._modules[name] = value
+            self._modules[name] = everywhere.registered(everywhere.module_registration_hooks, self, name, value)
         elif name in tables.get("_modules", ()):
             if value is not None:
                 raise TypeError(
                     f"cannot assign '{_typename(value)}' as child module '{name}' (torch.nn.Module or None expected)"
                 )
-            self._modules[name] = None
+            self._modules[name] = everywhere.registered(everywhere.module_registration_hooks, self, name, None)
         elif isinstance(value, Buffer) or name in tables.get("_buffers", ()):
             if value is not None and not isinstance(value, Tensor):
                 raise TypeError(
@@ -256,12 +291,15 @@ class Module(Hooked, Stateful):
 
     def __dir__(self) -> list[str]:
         names = {*dir(type(self)), *self.__dict__, *self._parameters, *self._buffers, *self._modules}
-        return sorted(name for name in names if not name[0].isdigit())
+        return sorted(name for name in names if not name[:1].isdigit())
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Tables that the pickled version did not have yet are made empty.
-        Module.__init__(self)
+        self._make_tables()
         self.__dict__.update(state)
+        for name, table in state.items():
+            if name.endswith("_hooks") and isinstance(table, OrderedDict) and table:
+                RemovableHandle.reserve(max(table))
 
     # ---- lookup and traversal ---------------------------------------------------------------------------------------
 
@@ -444,24 +482,41 @@ class Module(Hooked, Stateful):
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Move parameters and buffers to a device, and the floating-point ones to a dtype, in place.
 
-        Called as `to(device=None, dtype=None, non_blocking=False)`, `to(dtype)` or `to(tensor)`.
+        Called as `to(device=None, dtype=None, non_blocking=False)`, `to(dtype)`, `to(tensor)` or
+        `to(memory_format=...)`, which holds for what has 4 or 5 dimensions.
 
         Raises:
             TypeError: the dtype is not floating point.
         """
-        where, kind, non_blocking = _parse_to(args, **kwargs)
+        where, kind, non_blocking, layout = _parse_to(args, **kwargs)
         if kind is not None and not (kind.is_floating_point or kind.is_complex):
             raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={kind}")
 
         def move(tensor: Tensor) -> Tensor:
             goal = kind if kind is not None and tensor.is_floating_point() else tensor.dtype
-            return tensor.to(tensor.device if where is None else where, goal, non_blocking)
+            place = tensor.device if where is None else where
+            if layout is not None and tensor.dim() in (4, 5):
+                return tensor.to(place, goal, non_blocking, memory_format=layout)
+            return tensor.to(place, goal, non_blocking)
 
         return self._apply(move)
 
     def cpu(self) -> Self:
         """Move parameters and buffers to the CPU."""
         return self._apply(lambda tensor: tensor.cpu())
+
+    def cuda(self, device: device | int | None = None) -> Self:
+        """Move parameters and buffers to a GPU of NVIDIA's.
+
+        Raises:
+            AssertionError: always, where there is a parameter or buffer.
+        """
+
+        def move(tensor: Tensor) -> Tensor:
+            tensor.cuda(device)  # raises: a build that has such a device will return something
+            return tensor
+
+        return self._apply(move)
 
     def type(self, dst_type: dtype | str) -> Self:
         """Cast all parameters and buffers, also integer ones, to `dst_type`."""
