@@ -244,6 +244,13 @@ impl Node {
         self.body.name()
     }
 
+    /// The name of what it is the backward of, as messages give it: `Mul`.
+    pub fn operation(&self) -> String {
+        let name = self.name();
+        let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        stem.strip_suffix("Backward").unwrap_or(&name).to_owned()
+    }
+
     /// Its hooks, if any were ever registered.
     #[inline]
     pub fn hooks(&self) -> Option<&NodeHooks> {

@@ -184,10 +184,10 @@ impl SavedTensor {
     #[cold]
     fn modified(&self, body: &Body, node: &NodeRef, now: u32) -> Error {
         let of = match &self.origin {
-            Origin::Result(nr) => Some((node.name(), *nr)),
+            Origin::Result(nr) => Some((node.operation(), *nr)),
             Origin::Input(t) => {
                 let edge = t.grad_fn();
-                edge.node().map(|n| (n.name(), edge.nr))
+                edge.node().map(|n| (n.operation(), edge.nr))
             }
             Origin::Copy(_) | Origin::Away(_) => None,
         };

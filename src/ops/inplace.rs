@@ -47,12 +47,12 @@ pub(crate) fn check_history(op: &'static str, target: &Tensor, records: bool) ->
             }
             Creation::InFunction => {
                 let edge = target.grad_fn();
-                let (nr, name) = edge.node().map_or((0, "Function".into()), |n| (edge.nr, n.name().into_owned()));
+                let (nr, name) = edge.node().map_or((0, "Function".into()), |n| (edge.nr, n.operation()));
                 bail!(runtime op, "Output {nr} of {name} is a view and is being modified inplace. This view was created inside a custom Function (or because an input was returned as-is) and the autograd logic to handle view+inplace would override the custom backward associated with the custom Function, leading to incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the custom Function.")
             }
             Creation::Multiple(by) => {
                 let edge = target.grad_fn();
-                let (nr, name) = edge.node().map_or((0, by.to_string()), |n| (edge.nr, n.name().into_owned()));
+                let (nr, name) = edge.node().map_or((0, by.to_string()), |n| (edge.nr, n.operation()));
                 bail!(runtime op, "Output {nr} of {name} is a view and is being modified inplace. This view is the output of a function that returns multiple views. Such functions do not allow the output views to be modified inplace. You should replace the inplace operation by an out-of-place one.")
             }
         }

@@ -79,7 +79,8 @@ pub fn affordable(op: &'static str, count: usize, each: usize) -> crate::error::
     /// Less than this is not worth asking for.
     const SOME: usize = 64 << 20;
     let bytes = count.saturating_mul(each);
-    if bytes < SOME || Vec::<u8>::new().try_reserve_exact(bytes).is_ok() {
+    // The system is asked, not the allocator, which may promise what it has not got.
+    if bytes < SOME || Block::new(bytes, false).is_some() {
         return Ok(());
     }
     Err(crate::error::Error::OutOfMemory { op, bytes })

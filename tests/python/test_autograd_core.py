@@ -370,3 +370,84 @@ def test_copies_and_pickles() -> None:
         copy.deepcopy(x * 2)
     back = pickle.loads(pickle.dumps((x * 2).view(1, 2).t()))
     assert back.is_leaf and back.requires_grad and tuple(back.shape) == (2, 1) and back.tolist() == [[2.0], [4.0]]
+
+
+# ---- tensors that were given other data, sizes that nobody has memory for -------------------------------------------
+
+
+@pytest.mark.parametrize("n", [2, 20_000])
+def test_data_of_another_shape_is_an_error_in_backward(n):
+    for _ in range(3):
+        for shape in ((n + 1,), (1,), (0,), (2, n + 1)):
+            x = torch.ones(n, requires_grad=True)
+            y = x * 2
+            y.data = torch.ones(shape)
+            z = y * y
+            with pytest.raises(RuntimeError, match="invalid gradient at index 0"):
+                z.sum().backward()
+            assert x.grad is None
+        x = torch.ones(n, requires_grad=True)
+        y = x.neg()
+        x.data = torch.ones(n + 1)
+        z = x.neg()
+        with pytest.raises(RuntimeError, match="invalid gradient"):
+            (z.sum() + y.sum()).backward()
+        y = torch.ones(n, requires_grad=True) * 2
+        y.data = torch.ones(n + 2)
+        with pytest.raises(RuntimeError, match="invalid gradient"):
+            y.backward(torch.ones(n + 2))
+
+
+def test_a_leaf_may_be_told_to_need_no_gradient():
+    x = torch.ones(2, requires_grad=True)
+    y = x * x
+    x.requires_grad_(False)
+    y.sum().backward()
+    assert x.grad is None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: torch.randperm(1 << 44),
+        lambda: torch.multinomial(torch.ones(3), 1 << 45, True),
+        lambda: torch.histc(torch.ones(3), 1 << 45),
+        lambda: torch.ones(0).chunk(1 << 45),
+        lambda: torch.ones(1).expand(1 << 45).split(1),
+        lambda: torch.ones(1).expand(1 << 45).unbind(0),
+        lambda: torch.ones(1).expand(1 << 45).topk(1),
+        lambda: torch.ones(1).expand(1 << 45).kthvalue(1),
+        lambda: torch.ones(1).expand(1 << 45).sort(),
+        lambda: torch.ones(1).expand(1 << 45).masked_select(torch.tensor(True)),
+        lambda: torch.ones(1).expand(1 << 45).bernoulli(),
+        lambda: torch.ones(4).tensor_split(1 << 62),
+        lambda: torch.tril_indices(1 << 40, 1 << 40),
+        lambda: torch.ones(3).repeat_interleave(torch.tensor([1 << 62, 1 << 62, 1])),
+    ],
+)
+def test_sizes_beyond_memory_are_errors(call):
+    with pytest.raises(RuntimeError, match=r"memory|alloc"):
+        call()
+
+
+def test_triangles_of_rows_without_columns_are_empty_at_once():
+    assert torch.tril_indices(1 << 40, 0).shape == (2, 0)
+    assert torch.triu_indices(1 << 40, 2).tolist() == [[0, 0, 1], [0, 1, 1]]
+    assert torch.tril_indices(3, 3, -1).tolist() == [[1, 2, 2], [0, 0, 1]]
+
+
+def test_a_tensor_without_dimensions_has_no_stride_to_ask_for():
+    for dim in (0, -1):
+        with pytest.raises(IndexError, match="tensor has no dimensions"):
+            torch.tensor(2).stride(dim)
+
+
+def test_operations_are_named_without_their_suffix():
+    x = torch.ones(3, 2, requires_grad=True)
+    y = x.exp()
+    z = y * y
+    y.add_(1)
+    with pytest.raises(RuntimeError, match="which is output 0 of Add,"):
+        z.sum().backward()
+    with pytest.raises(RuntimeError, match="Output 0 of Unbind is a view"):
+        (x * 1).unbind()[0].add_(1)

@@ -133,7 +133,8 @@ class _MultiHandle(RemovableHandle):
     """Removes the hooks of several tensors."""
 
     def __init__(self, handles: Sequence[Any]) -> None:
-        self.id = next(self._ids)
+        self.id = RemovableHandle.next_id
+        self.reserve(self.id)
         self.handles = tuple(handles)
 
     def remove(self) -> None:
