@@ -35,6 +35,7 @@ pub mod moments;
 pub mod movement;
 pub mod norm;
 pub mod op;
+mod pieces;
 pub mod quantile;
 pub mod random;
 pub mod random_fill;
