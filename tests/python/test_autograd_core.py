@@ -451,3 +451,8 @@ def test_operations_are_named_without_their_suffix():
         z.sum().backward()
     with pytest.raises(RuntimeError, match="Output 0 of Unbind is a view"):
         (x * 1).unbind()[0].add_(1)
+
+
+def test_heaviside_of_nan_is_zero():
+    values = torch.tensor([float("nan"), -1.0, 0.0, 2.0])
+    assert torch.heaviside(values, torch.full((4,), 5.0)).tolist() == [0.0, 0.0, 5.0, 1.0]
