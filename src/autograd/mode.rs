@@ -35,6 +35,12 @@ pub(crate) fn records_plainly() -> Option<bool> {
     if mode & PACKING != 0 { None } else { Some(mode & GRAD != 0) }
 }
 
+/// Whether values that this thread saves go to hooks first.
+#[inline]
+pub(crate) fn is_packing() -> bool {
+    MODE.get() & PACKING != 0
+}
+
 /// Switches recording on this thread and returns what was before.
 #[inline]
 pub fn set_grad_enabled(on: bool) -> bool {

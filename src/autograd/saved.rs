@@ -82,7 +82,7 @@ impl SavedTensor {
         if tensor.is_inference() {
             bail!(runtime op, "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in computation tracked by autograd. To work around this, you can make a clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`.");
         }
-        if mode::records_plainly().is_none() {
+        if mode::is_packing() {
             return SavedTensor::put_away(op, &body, tensor.edge(), None);
         }
         Ok(SavedTensor::plain_input(tensor, body))
@@ -99,7 +99,7 @@ impl SavedTensor {
     /// # Errors
     /// Whatever a hook raises.
     pub fn copy(op: &'static str, body: Arc<Body>, history: Edge) -> Result<SavedTensor> {
-        if mode::records_plainly().is_none() {
+        if mode::is_packing() {
             return SavedTensor::put_away(op, &body, history, None);
         }
         Ok(SavedTensor { version: body.version(), body: Some(body), origin: Origin::Copy(history) })
@@ -110,7 +110,7 @@ impl SavedTensor {
     /// # Errors
     /// Whatever a hook raises.
     pub fn result(op: &'static str, body: Arc<Body>, nr: u32) -> Result<SavedTensor> {
-        if mode::records_plainly().is_none() {
+        if mode::is_packing() {
             return SavedTensor::put_away(op, &body, Edge::NONE, Some(nr));
         }
         Ok(SavedTensor::plain_result(body, nr))

@@ -143,14 +143,14 @@ op! {
     /// # Errors
     /// `RuntimeError` for a negative size; `NotImplementedError` for a dtype that is no integer type.
     TRIL_INDICES tril_indices(row: Int, col: Int, offset: Int = 0; dtype: OptDType = None, device: OptDevice = None) -> Tensor = "", FUNCTION,
-        C(|a| triangle_indices("tril_indices", a, |i, columns, offset| 0..i.saturating_add(offset).saturating_add(1).clamp(0, columns)));
+        C(|a| triangle_indices("tril_indices", a, |rows, _, offset| offset.saturating_neg().clamp(0, rows)..rows, |i, columns, offset| 0..i.saturating_add(offset).saturating_add(1).clamp(0, columns)));
     /// Rows and columns, as the two rows of the result, of the upper triangle of a `row` by `col` matrix from `offset` places
     /// above the main diagonal on.
     ///
     /// # Errors
     /// As [`tril_indices`](Self::tril_indices).
     TRIU_INDICES triu_indices(row: Int, col: Int, offset: Int = 0; dtype: OptDType = None, device: OptDevice = None) -> Tensor = "", FUNCTION,
-        C(|a| triangle_indices("triu_indices", a, |i, columns, offset| i.saturating_add(offset).clamp(0, columns)..columns));
+        C(|a| triangle_indices("triu_indices", a, |rows, columns, offset| 0..columns.saturating_sub(offset).clamp(0, rows), |i, columns, offset| i.saturating_add(offset).clamp(0, columns)..columns));
     /// For each class number a row of zeros with a one in its place; as many classes as needed if `num_classes` is -1.
     ///
     /// # Errors
@@ -342,6 +342,8 @@ fn spaced(op: &'static str, a: &Args, base: Option<f64>, options: Options) -> Re
 fn triangle_indices(
     op: &'static str,
     a: &Args,
+    // The rows that have any columns.
+    rows_of: fn(i64, i64, i64) -> std::ops::Range<i64>,
     columns_of: fn(i64, i64, i64) -> std::ops::Range<i64>,
 ) -> Result<Outputs> {
     let (rows, columns, offset) = (a.int(0)?, a.int(1)?, a.int(2)?);
@@ -354,21 +356,15 @@ fn triangle_indices(
     if !matches!(options.dtype, DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8) {
         bail!(not_implemented op, "\"{op}\" not implemented for '{}'", options.dtype.legacy());
     }
-    // Only these rows have any columns.
-    let below = if op == "tril_indices" {
-        offset.saturating_neg().clamp(0, rows)..rows
-    } else {
-        0..columns.saturating_sub(offset).clamp(0, rows)
-    };
-    let below = if columns == 0 { 0..0 } else { below };
+    let filled = if columns == 0 { 0..0 } else { rows_of(rows, columns, offset) };
     let each = 2 * size_of::<i64>();
-    affordable(op, (below.end - below.start) as usize, each)?;
-    let count = below
+    affordable(op, (filled.end - filled.start) as usize, each)?;
+    let count = filled
         .clone()
         .map(|i| columns_of(i, columns, offset))
         .fold(0usize, |n, c| n.saturating_add((c.end - c.start) as usize));
     affordable(op, count, each)?;
-    let pairs = || below.clone().flat_map(move |i| columns_of(i, columns, offset).map(move |j| (i, j)));
+    let pairs = || filled.clone().flat_map(move |i| columns_of(i, columns, offset).map(move |j| (i, j)));
     let values: Vec<i64> = pairs().map(|p| p.0).chain(pairs().map(|p| p.1)).collect();
     let t = super::to_dtype(&Tensor::from_slice(&values, &[2, values.len() / 2])?, options.dtype)?;
     options.finish(op, t)
