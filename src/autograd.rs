@@ -5,7 +5,10 @@ pub mod engine;
 pub mod hooks;
 pub mod mode;
 pub mod node;
+pub mod nonfinite;
+pub mod observe;
 pub mod saved;
+pub(crate) mod writers;
 
 pub use engine::{BackwardOptions, GradOptions, backward, grad};
 pub use hooks::HookHandle;

@@ -1,6 +1,7 @@
 //! The one error type and its wording. Every variant names the operation it came from; the first line of the text keeps
 //! PyTorch's words where people search for them, and what follows says what PyTorch does not. Nothing here knows a tensor.
 
+use crate::callsite::CallSite;
 use std::fmt;
 
 /// The result of every fallible operation of the crate.
@@ -58,6 +59,26 @@ pub enum Error {
         /// Bytes asked for.
         bytes: usize,
     },
+    /// An error with what is known of where it comes from.
+    #[error("{error}{}", Behind(call, places))]
+    Traced {
+        /// What went wrong.
+        error: Box<Error>,
+        /// The call that the user made, with the shapes and dtypes it was given.
+        call: Option<Box<str>>,
+        /// What happened where.
+        places: Vec<(Box<str>, CallSite)>,
+    },
+    /// An error while a node computed gradients. Its text is that of what went wrong.
+    #[error("{error}")]
+    InBackward {
+        /// What went wrong.
+        error: Box<Error>,
+        /// The node's name.
+        node: Box<str>,
+        /// The line that recorded the node.
+        site: CallSite,
+    },
     /// An error of the embedding program (a Python exception raised in a hook), carried through unchanged.
     #[error("{0}")]
     Foreign(Box<dyn std::error::Error + Send + Sync>),
@@ -72,7 +93,49 @@ impl fmt::Display for Op<'_> {
     }
 }
 
+/// The lines behind a message: the call, then the places that are known.
+struct Behind<'a>(&'a Option<Box<str>>, &'a [(Box<str>, CallSite)]);
+
+impl fmt::Display for Behind<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(call) = self.0 {
+            write!(f, "\nin the call {call}")?;
+        }
+        for (what, site) in self.1 {
+            if let Some(line) = site.line() {
+                write!(f, "\n{what}\n{line}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Error {
+    /// The error, said to have to do with a place.
+    #[cold]
+    pub fn at(self, what: impl Into<Box<str>>, site: CallSite) -> Error {
+        let (error, call, mut places) = self.into_parts();
+        places.push((what.into(), site));
+        Error::Traced { error, call, places }
+    }
+
+    /// The error, said to come from a call that the user made.
+    #[cold]
+    pub fn in_call(self, call: impl FnOnce() -> String) -> Error {
+        if matches!(self, Error::Foreign(_) | Error::InBackward { .. }) {
+            return self;
+        }
+        let (error, _, places) = self.into_parts();
+        Error::Traced { error, call: Some(call().into()), places }
+    }
+
+    fn into_parts(self) -> (Box<Error>, Option<Box<str>>, Vec<(Box<str>, CallSite)>) {
+        match self {
+            Error::Traced { error, call, places } => (error, call, places),
+            other => (Box::new(other), None, Vec::new()),
+        }
+    }
+
     /// A [`Error::Runtime`].
     #[cold]
     pub fn runtime(op: &'static str, message: impl Into<Box<str>>) -> Error {

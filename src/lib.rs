@@ -11,6 +11,7 @@ compile_error!("rustgrad stores scalars and files little-endian; big-endian mach
 pub mod autograd;
 #[doc(hidden)]
 pub mod backend;
+pub mod callsite;
 pub mod device;
 pub mod dtype;
 pub mod error;

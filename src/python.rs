@@ -4,6 +4,7 @@
 
 mod allocator;
 mod bind;
+mod callsite;
 mod data;
 mod dispatch;
 mod dtype;
@@ -15,6 +16,7 @@ mod identity;
 mod index;
 mod module;
 mod numpy;
+mod observe;
 mod saved;
 mod stubs;
 mod tensor;

@@ -14,7 +14,9 @@ pub(crate) use identity::{Creation, Extra};
 pub use read::Value;
 
 use crate::autograd::node::Edge;
+use crate::autograd::writers;
 use crate::backend::Operand;
+use crate::callsite::CallSite;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::shape::Layout;
@@ -104,7 +106,14 @@ impl Body {
     /// Records an in-place change.
     #[inline]
     pub fn bump_version(&self) {
-        self.counter().fetch_add(1, Ordering::AcqRel);
+        let counter = self.counter();
+        let version = counter.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        writers::note(counter, version);
+    }
+
+    /// The line that made the last change in place, if it is known.
+    pub(crate) fn last_change(&self) -> CallSite {
+        writers::last(self.counter(), self.version())
     }
 
     /// As a kernel sees it.

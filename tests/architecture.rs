@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 /// A room (a file or folder directly under `src/`) and the rooms it may name beside itself.
 const ROOMS: &[(&str, &[&str])] = &[
-    ("error", &[]),
+    ("callsite", &[]),
+    ("error", &["callsite"]),
     ("dtype", &["error", "shape", "device", "scalar"]),
     ("shape", &["error", "dtype", "device", "scalar"]),
     ("device", &["error", "dtype", "shape", "scalar"]),
@@ -17,17 +18,29 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("program", &["error", "dtype", "scalar"]),
     ("backend", &["error", "dtype", "shape", "device", "scalar", "storage", "program"]),
     // Tensors hold the knot of the graph (autograd), and their operators and methods call ops.
-    ("tensor", &["error", "dtype", "shape", "device", "scalar", "storage", "program", "backend", "autograd", "ops"]),
-    ("autograd", &["error", "dtype", "shape", "device", "scalar", "tensor", "ops"]),
-    ("ops", &["error", "dtype", "shape", "device", "scalar", "storage", "program", "backend", "tensor", "autograd"]),
+    (
+        "tensor",
+        &[
+            "callsite", "error", "dtype", "shape", "device", "scalar", "storage", "program", "backend", "autograd",
+            "ops",
+        ],
+    ),
+    ("autograd", &["callsite", "error", "dtype", "shape", "device", "scalar", "tensor", "ops"]),
+    (
+        "ops",
+        &[
+            "callsite", "error", "dtype", "shape", "device", "scalar", "storage", "program", "backend", "tensor",
+            "autograd",
+        ],
+    ),
     ("python", EVERYTHING),
     // The crate root: declares the rooms and re-exports from them.
     ("lib", EVERYTHING),
 ];
 
 const EVERYTHING: &[&str] = &[
-    "error", "dtype", "shape", "device", "scalar", "storage", "program", "backend", "tensor", "autograd", "ops",
-    "python",
+    "callsite", "error", "dtype", "shape", "device", "scalar", "storage", "program", "backend", "tensor", "autograd",
+    "ops", "python",
 ];
 
 /// Names that the crate root re-exports, and the rooms they stand for.

@@ -36,6 +36,7 @@ from rustgrad.autograd.grad_mode import enable_grad as enable_grad
 from rustgrad.autograd.grad_mode import inference_mode as inference_mode
 from rustgrad.autograd.grad_mode import no_grad as no_grad
 from rustgrad.autograd.grad_mode import set_grad_enabled as set_grad_enabled
+from rustgrad.autograd.nonfinite import trace_nonfinite as trace_nonfinite
 from rustgrad.random import get_rng_state as get_rng_state
 from rustgrad.random import initial_seed as initial_seed
 from rustgrad.random import manual_seed as manual_seed

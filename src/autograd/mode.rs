@@ -12,6 +12,8 @@ const GRAD: u8 = 1;
 const INFERENCE: u8 = 2;
 /// Saved values are handed to hooks; see [`saved`](super::saved).
 const PACKING: u8 = 4;
+/// Operations are watched; see [`observe`](super::observe).
+const OBSERVING: u8 = 8;
 
 #[inline]
 fn set(bit: u8, on: bool) -> bool {
@@ -28,11 +30,11 @@ pub fn is_grad_enabled() -> bool {
     MODE.get() & GRAD != 0
 }
 
-/// Whether operations on this thread record history; nothing if what they save goes to hooks first.
+/// Whether operations on this thread record history; nothing if what they save goes to hooks first, or if they are watched.
 #[inline]
 pub(crate) fn records_plainly() -> Option<bool> {
     let mode = MODE.get();
-    if mode & PACKING != 0 { None } else { Some(mode & GRAD != 0) }
+    if mode & (PACKING | OBSERVING) != 0 { None } else { Some(mode & GRAD != 0) }
 }
 
 /// Whether values that this thread saves go to hooks first.
@@ -60,6 +62,16 @@ pub fn set_inference_mode(on: bool) -> bool {
 
 pub(super) fn set_packing(on: bool) {
     set(PACKING, on);
+}
+
+/// Whether operations on this thread are watched.
+#[inline]
+pub(crate) fn is_observing() -> bool {
+    MODE.get() & OBSERVING != 0
+}
+
+pub(super) fn set_observing(on: bool) -> bool {
+    set(OBSERVING, on)
 }
 
 /// Restores the grad mode it was made under.

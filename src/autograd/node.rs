@@ -2,6 +2,7 @@
 //! its derivative. Graphs are dropped iteratively, however deep.
 
 use super::hooks::NodeHooks;
+use crate::callsite::CallSite;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::shape::Dims;
@@ -26,6 +27,8 @@ pub struct Node<B: ?Sized = dyn Backward> {
     pub outputs: SmallVec<[Meta; 1]>,
     /// Nodes made later have larger numbers, and larger ones than the nodes they point to.
     pub sequence: u64,
+    /// The line of the user's program that recorded it.
+    pub site: CallSite,
     /// The engine's mark: which backward holds the node, and its number there.
     pub(super) mark: AtomicU64,
     hooks: OnceLock<Box<NodeHooks>>,
@@ -54,6 +57,41 @@ pub struct Call<'a> {
     pub last: bool,
     /// Whether the backward is recorded; it is the grad mode, too.
     pub create_graph: bool,
+    /// Where the node says which of the gradients it leaves out are zero.
+    pub zeros: &'a Zeros,
+}
+
+/// Edges, as a set, along which no gradient goes because it is zero whatever the values: that of a step, or of a derivative
+/// which is constant. It is not sent as zeros, which a node further down might multiply by infinity, nor is it undefined:
+/// what it leads to was used, and has a gradient.
+#[derive(Default)]
+pub struct Zeros(Cell<u64>);
+
+impl Zeros {
+    /// All edges.
+    const ALL: u64 = u64::MAX;
+
+    /// Adds edge `k`.
+    pub fn add(&self, k: usize) {
+        // Only nodes of formulas, which have few operands, say it of single edges.
+        self.0.set(self.0.get() | if k < 63 { 1 << k } else { Zeros::ALL });
+    }
+
+    /// Adds all edges.
+    pub(super) fn add_all(&self) {
+        self.0.set(Zeros::ALL);
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.get() == 0
+    }
+
+    /// Whether edge `k` is among them.
+    pub(super) fn has(&self, k: usize) -> bool {
+        let edges = self.0.get();
+        if k < 63 { edges >> k & 1 == 1 } else { edges == Zeros::ALL }
+    }
 }
 
 impl Call<'_> {
@@ -210,20 +248,27 @@ impl<B: Backward + 'static> Node<B> {
     #[inline(always)]
     pub fn shared(edges: SmallVec<[Edge; 2]>, outputs: SmallVec<[Meta; 1]>, body: B) -> NodeRef {
         let sequence = next_sequence(&edges);
-        Node::with_sequence(edges, outputs, sequence, body)
+        Node::with_sequence(edges, outputs, sequence, CallSite::here(), body)
     }
 
     /// A node that the engine runs as soon as it is ready: `AccumulateGrad`.
     pub(super) fn shared_first(outputs: SmallVec<[Meta; 1]>, body: B) -> NodeRef {
-        Node::with_sequence(SmallVec::new(), outputs, u64::MAX, body)
+        Node::with_sequence(SmallVec::new(), outputs, u64::MAX, CallSite::default(), body)
     }
 
     #[inline(always)]
-    fn with_sequence(edges: SmallVec<[Edge; 2]>, outputs: SmallVec<[Meta; 1]>, sequence: u64, body: B) -> NodeRef {
+    fn with_sequence(
+        edges: SmallVec<[Edge; 2]>,
+        outputs: SmallVec<[Meta; 1]>,
+        sequence: u64,
+        site: CallSite,
+        body: B,
+    ) -> NodeRef {
         Arc::new(Node {
             edges,
             outputs,
             sequence,
+            site,
             mark: AtomicU64::new(0),
             hooks: OnceLock::new(),
             python: AtomicPtr::new(std::ptr::null_mut()),

@@ -195,13 +195,14 @@ impl SavedTensor {
         Error::runtime(
             "backward",
             format!(
-                "one of the variables needed for gradient computation has been modified by an inplace operation: [torch.{}Tensor {:?}]{of} is at version {now}; expected version {} instead. Hint: the backtrace further above shows the operation that failed to compute its gradient. The variable in question was changed in there or anywhere later. Good luck!\nsaved by: {}",
+                "one of the variables needed for gradient computation has been modified by an inplace operation: [torch.{}Tensor {:?}]{of} is at version {now}; expected version {} instead. Hint: the backtrace further above shows the operation that failed to compute its gradient. The variable in question was changed in there or anywhere later. Good luck!",
                 body.dtype.legacy(),
                 body.layout.sizes,
                 self.version,
-                node.name(),
             ),
         )
+        .at(format!("saved for {} by", node.name()), node.site)
+        .at("changed in place, last, by", body.last_change())
     }
 }
 
@@ -232,4 +233,5 @@ pub fn freed(node: &NodeRef) -> Error {
             node.name()
         ),
     )
+    .at("recorded by", node.site)
 }

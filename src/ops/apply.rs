@@ -2,7 +2,8 @@
 
 use super::args::{Arg, Args, Read};
 use super::op::{FromOutputs, Op, Outputs, Rule};
-use super::{formula, inplace, structured, update, view};
+use super::{describe, formula, inplace, structured, update, view};
+use crate::autograd::observe::{Observer, Unobserved, Watched, observer};
 use crate::error::{Result, bail};
 use crate::scalar::Scalar;
 use crate::tensor::Tensor;
@@ -12,6 +13,10 @@ use crate::tensor::Tensor;
 /// # Errors
 /// Whatever the row raises for bad shapes, dtypes and values.
 pub fn call(op: &'static Op, args: &Args) -> Result<Outputs> {
+    watched(op, args, false, || run(op, args))
+}
+
+fn run(op: &'static Op, args: &Args) -> Result<Outputs> {
     match &op.rule {
         Rule::Elementwise(rule) => formula::forward(op, rule, args),
         Rule::View(rule) => view::forward(op, rule, args),
@@ -44,6 +49,10 @@ pub fn with_defaults(op: &'static Op, mut args: Args) -> Args {
 /// As [`call`]; and where the operand may not be modified: a leaf that requires a gradient, some views, expanded memory, a
 /// dtype or shape that the result does not fit.
 pub fn call_in_place(op: &'static Op, args: &Args) -> Result<Tensor> {
+    watched(op, args, true, || run_in_place(op, args))
+}
+
+fn run_in_place(op: &'static Op, args: &Args) -> Result<Tensor> {
     match &op.rule {
         Rule::Elementwise(rule) => formula::in_place(op, rule, args),
         Rule::View(rule) => view::in_place(op, rule, args),
@@ -70,6 +79,10 @@ pub fn call_in_place(op: &'static Op, args: &Args) -> Result<Tensor> {
 /// # Errors
 /// As [`call`]; and if an operand or `out` requires a gradient.
 pub fn call_out(op: &'static Op, args: &Args, out: &Tensor) -> Result<Tensor> {
+    watched(op, args, true, || run_out(op, args, out))
+}
+
+fn run_out(op: &'static Op, args: &Args, out: &Tensor) -> Result<Tensor> {
     match &op.rule {
         Rule::Elementwise(rule) if rule.reduce.is_none() => formula::into_out(op, rule, args, out)?,
         _ => {
@@ -85,6 +98,64 @@ pub fn call_out(op: &'static Op, args: &Args, out: &Tensor) -> Result<Tensor> {
         }
     }
     Ok(out.clone())
+}
+
+/// Runs a call: an observer sees it, but not what it is composed of, and an error says which call it comes from.
+#[inline]
+fn watched<R: Results>(op: &'static Op, args: &Args, in_place: bool, run: impl FnOnce() -> Result<R>) -> Result<R> {
+    let result = match observer() {
+        None => run(),
+        Some(observer) => observe(&*observer, op, args, in_place, run),
+    };
+    result.map_err(|e| e.in_call(|| describe::call(op, args)))
+}
+
+/// What a call returns, as an observer sees it.
+trait Results {
+    fn tensors(&self) -> &[Tensor];
+}
+
+impl Results for Outputs {
+    fn tensors(&self) -> &[Tensor] {
+        self
+    }
+}
+
+impl Results for Tensor {
+    fn tensors(&self) -> &[Tensor] {
+        std::slice::from_ref(self)
+    }
+}
+
+#[cold]
+fn observe<R: Results>(
+    observer: &dyn Observer,
+    op: &'static Op,
+    args: &Args,
+    in_place: bool,
+    run: impl FnOnce() -> Result<R>,
+) -> Result<R> {
+    let _inside = Unobserved::new();
+    let mut operands: Vec<Tensor> = Vec::new();
+    for arg in args {
+        match arg {
+            Arg::Tensor(t) => operands.push(t.clone()),
+            Arg::Tensors(list) => operands.extend_from_slice(list),
+            Arg::OptTensors(list) => operands.extend(list.iter().flatten().cloned()),
+            _ => {}
+        }
+    }
+    let given_nonfinite = args.iter().any(|arg| match arg {
+        Arg::Number(n) => !n.to_f64().is_finite(),
+        Arg::Float(x) => !x.is_finite(),
+        _ => false,
+    });
+    let text = || describe::call(op, args);
+    let call = Watched { operation: op.name, text: &text, operands: &operands, given_nonfinite, in_place };
+    let after = observer.operation(&call)?;
+    let result = run()?;
+    after(result.tensors())?;
+    Ok(result)
 }
 
 /// An operator on two tensors, for rows of two operands without options.

@@ -1,6 +1,7 @@
 //! Tensors from Python data and back: nested lists, conversion, pickling, copying, printing options.
 
 use super::bind::{self, sequence};
+use super::callsite::detached;
 use super::dtype;
 use super::identity::{wrap, wrap_new};
 use super::numpy;
@@ -393,7 +394,7 @@ pub(super) fn to<'py>(
         return if copy { Ok(wrap(slf.py(), &t.copy()?)?.into_any()) } else { Ok(slf.clone().into_any()) };
     }
     let t = t.clone();
-    let converted = slf.py().detach(|| ops::to_dtype(&t, want))?;
+    let converted = detached(slf.py(), || ops::to_dtype(&t, want))?;
     Ok(wrap(slf.py(), &converted)?.into_any())
 }
 

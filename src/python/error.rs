@@ -1,6 +1,7 @@
 //! Errors on their way to Python: each variant becomes the exception class that PyTorch raises. An exception that a hook
 //! raised travels through the engine as it is.
 
+use crate::callsite::CallSite;
 use crate::error::Error;
 use pyo3::exceptions::{PyIndexError, PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -30,22 +31,59 @@ pub(super) fn carry(err: PyErr) -> Error {
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> PyErr {
-        let text = error.to_string();
         match error {
-            Error::Index { .. } => PyIndexError::new_err(text),
-            Error::Type { .. } => PyTypeError::new_err(text),
-            Error::Value { .. } => PyValueError::new_err(text),
-            Error::NotImplemented { .. } => PyNotImplementedError::new_err(text),
-            Error::Foreign(inner) => match inner.downcast::<Raised>() {
-                Ok(raised) => {
-                    let err = raised.0.lock().ok().and_then(|mut slot| slot.take());
-                    err.unwrap_or_else(|| PyRuntimeError::new_err(text))
-                }
-                Err(_) => PyRuntimeError::new_err(text),
-            },
-            _ => PyRuntimeError::new_err(text),
+            Error::InBackward { error, node, site } => {
+                let raised = raise(*error, false);
+                Python::attach(|py| {
+                    let line = site.line().map_or(String::new(), |line| format!(", recorded by\n{line}"));
+                    // A note that cannot be added takes nothing from the error.
+                    let _ =
+                        raised.value(py).call_method1("add_note", (format!("raised in the backward of {node}{line}"),));
+                });
+                raised
+            }
+            error => raise(error, true),
         }
     }
+}
+
+/// The exception that an error stands for. `called` says whether the line that runs now is the one that made the call.
+fn raise(error: Error, called: bool) -> PyErr {
+    if let Error::Foreign(inner) = error {
+        return match inner.downcast::<Raised>() {
+            Ok(raised) => {
+                let err = raised.0.lock().ok().and_then(|mut slot| slot.take());
+                err.unwrap_or_else(|| PyRuntimeError::new_err("a Python exception was raised twice"))
+            }
+            Err(inner) => PyRuntimeError::new_err(inner.to_string()),
+        };
+    }
+    let mut text = error.to_string();
+    if called {
+        text.push_str(&Python::attach(context));
+    }
+    let mut kind = &error;
+    loop {
+        match kind {
+            Error::Traced { error, .. } | Error::InBackward { error, .. } => kind = error,
+            Error::Index { .. } => return PyIndexError::new_err(text),
+            Error::Type { .. } => return PyTypeError::new_err(text),
+            Error::Value { .. } => return PyValueError::new_err(text),
+            Error::NotImplemented { .. } => return PyNotImplementedError::new_err(text),
+            _ => return PyRuntimeError::new_err(text),
+        }
+    }
+}
+
+/// The user's line that runs now, and the module whose `forward` it is in, each on lines of their own.
+fn context(py: Python<'_>) -> String {
+    let mut text = CallSite::here().line().map_or(String::new(), |line| format!("\n{line}"));
+    let module = py.import("rustgrad._where").and_then(|m| m.call_method0("module_path"));
+    if let Ok(Some(module)) = module.and_then(|m| m.extract::<Option<String>>()) {
+        text.push_str("\nin module ");
+        text.push_str(&module);
+    }
+    text
 }
 
 /// Runs Rust code of which a panic would be a bug, and turns one into a `RuntimeError` instead of a crash.

@@ -1,6 +1,6 @@
 //! What the extension module holds.
 
-use super::{data, dispatch, dtype, function, generator, graph, numpy, saved, tensor};
+use super::{callsite, data, dispatch, dtype, function, generator, graph, numpy, observe, saved, tensor};
 use crate::autograd::mode;
 use crate::dtype::{DType, Promotion};
 use crate::storage;
@@ -166,6 +166,7 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = m.py();
     storage::set_wait_hook(wait);
     crate::autograd::engine::set_interrupt_hook(graph::check_signals);
+    callsite::install(m)?;
     m.add_class::<tensor::PyTensor>()?;
     m.add_class::<graph::PyNode>()?;
     m.add_class::<graph::PyHandle>()?;
@@ -215,6 +216,10 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         function::_refuse_second,
         graph::backward,
         graph::grad,
+        observe::_push_nonfinite_tracer,
+        observe::_push_observer,
+        observe::_pop_observer,
+        observe::_node_location,
         saved::_push_saved_tensors_hooks,
         saved::_pop_saved_tensors_hooks,
         saved::_gradient_edge,

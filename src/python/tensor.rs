@@ -2,6 +2,7 @@
 //! catalogue.
 
 use super::bind::{self, number};
+use super::callsite::detached;
 use super::dispatch::call_named;
 use super::error::guarded;
 use super::identity::{self, Slot, wrap, wrap_new};
@@ -85,7 +86,7 @@ fn operator<'py>(
                 return Ok(out);
             }
             let large = a.numel() >= 1 << 16 || b.numel() >= 1 << 16;
-            Ok(if large { py.detach(|| apply::binary(op, a, b))? } else { apply::binary(op, a, b)? })
+            Ok(if large { detached(py, || apply::binary(op, a, b))? } else { apply::binary(op, a, b)? })
         })?;
         return Ok(wrap_new(py, result)?.into_any());
     }
@@ -96,7 +97,11 @@ fn operator<'py>(
                     return Ok(out);
                 }
                 let large = a.numel() >= 1 << 16;
-                Ok(if large { py.detach(|| apply::binary_number(op, a, n))? } else { apply::binary_number(op, a, n)? })
+                Ok(if large {
+                    detached(py, || apply::binary_number(op, a, n))?
+                } else {
+                    apply::binary_number(op, a, n)?
+                })
             })?;
             Ok(wrap_new(py, result)?.into_any())
         }

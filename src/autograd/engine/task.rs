@@ -3,14 +3,15 @@
 use super::accumulate::accumulate;
 use crate::autograd::hooks::run_tensor_hook;
 use crate::autograd::mode::GradMode;
-use crate::autograd::node::{Call, Edge, Grads, NodeRef};
+use crate::autograd::node::{Call, Edge, Grads, NodeRef, Zeros};
+use crate::autograd::observe::{Observer, Unobserved, observer};
 use crate::error::{Error, Result, bail};
 use crate::ops;
 use crate::shape::expandable;
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
 use std::cell::RefCell;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -34,6 +35,8 @@ struct Progress {
     waiting: Vec<u32>,
     /// What has come in for the node's outputs.
     grads: Vec<Grads>,
+    /// Outputs `(node number, output)` for which zero has come in. It is not among the gradients; see [`Zeros`].
+    zeros: HashSet<(u32, u32)>,
 }
 
 /// One backward: the nodes reachable from its roots, numbered, and how far each is.
@@ -54,6 +57,8 @@ struct Graph {
     needed: Option<Vec<bool>>,
     keep_graph: bool,
     create_graph: bool,
+    /// Who watches the nodes.
+    observer: Option<Arc<dyn Observer>>,
 }
 
 impl Graph {
@@ -184,6 +189,7 @@ impl Task {
             needed: None,
             keep_graph,
             create_graph,
+            observer: observer(),
         };
         let mut task = Task { graph, progress: Progress::default() };
         for root in roots {
@@ -252,6 +258,7 @@ impl Task {
     /// Runs everything. `results[k]` receives what was captured for place k.
     pub(super) fn run(self, roots: Vec<(Edge, Tensor)>, results: &mut [Option<Tensor>]) -> Result<()> {
         let _mode = GradMode::set(self.graph.create_graph);
+        let _unobserved = self.graph.observer.is_some().then(Unobserved::new);
         let Task { graph, mut progress } = self;
         let graph = Running::start(graph);
         let graph = &*graph.0;
@@ -276,8 +283,16 @@ impl Task {
             {
                 ask()?;
             }
-            let grads = graph.step(number, std::mem::take(&mut progress.grads[number as usize]), results)?;
-            graph.send(&graph.nodes[number as usize], grads, progress, &mut ready)?;
+            let node = &graph.nodes[number as usize];
+            let grads = std::mem::take(&mut progress.grads[number as usize]);
+            let zeros = Zeros::default();
+            let grads = if progress.zeros.is_empty() {
+                graph.step(number, grads, &zeros, results)
+            } else {
+                graph.step_among_zeros(number, grads, &zeros, &progress.zeros, results)
+            };
+            let grads = grads.map_err(|e| in_backward(e, node))?;
+            graph.send(node, grads, &zeros, progress, &mut ready).map_err(|e| in_backward(e, node))?;
         }
         Ok(())
     }
@@ -309,7 +324,7 @@ impl Graph {
 
     /// Runs one node, given the gradients of its outputs, and returns those of its inputs.
     #[inline]
-    fn step(&self, number: u32, mut grads: Grads, results: &mut [Option<Tensor>]) -> Result<Grads> {
+    fn step(&self, number: u32, mut grads: Grads, zeros: &Zeros, results: &mut [Option<Tensor>]) -> Result<Grads> {
         let node = &self.nodes[number as usize];
         if grads.len() < node.outputs.len() {
             grads.resize(node.outputs.len(), None);
@@ -329,30 +344,70 @@ impl Graph {
                 Some(node.edges.iter().map(|e| e.node().is_some_and(|n| self.is_wanted(n, needed))).collect())
             }
         };
-        let last = !self.keep_graph && node.hooks().is_none();
-        let call = Call { node, asked: asked.as_deref(), last, create_graph: self.create_graph };
-        let out = match node.hooks() {
-            None => node.body.backward(&call, grads)?,
-            Some(hooks) => {
-                for (_, hook) in hooks.pre.lock().clone() {
-                    if let Some(new) = hook.call(&grads, &grads)? {
-                        grads = new;
-                    }
-                }
-                let seen = (!hooks.post.lock().is_empty()).then(|| grads.clone());
-                let mut out = node.body.backward(&call, grads)?;
-                if let Some(seen) = seen {
-                    for (_, hook) in hooks.post.lock().clone() {
-                        if let Some(new) = hook.call(&out, &seen)? {
-                            out = new;
-                        }
-                    }
-                }
-                out
-            }
-        };
+        let attended = node.hooks().is_some() || self.observer.is_some();
+        let last = !self.keep_graph && !attended;
+        let call = Call { node, asked: asked.as_deref(), last, create_graph: self.create_graph, zeros };
+        let out = if attended { self.attended(&call, grads)? } else { node.body.backward(&call, grads)? };
         if !self.keep_graph {
             node.body.release();
+        }
+        Ok(out)
+    }
+
+    /// [`step`](Self::step) where zero has come in for some outputs. A node that nothing else reaches passes zero on without
+    /// running, unless somebody is to see it: a leaf, a hook, a custom function, a captured gradient get zeros.
+    #[cold]
+    fn step_among_zeros(
+        &self,
+        number: u32,
+        mut grads: Grads,
+        zeros: &Zeros,
+        known: &HashSet<(u32, u32)>,
+        results: &mut [Option<Tensor>],
+    ) -> Result<Grads> {
+        let node = &self.nodes[number as usize];
+        let is_zero = |nr: usize| known.contains(&(number, nr as u32));
+        grads.resize(grads.len().max(node.outputs.len()), None);
+        let seen = node.is_accumulation() || node.hooks().is_some() || node.body.payload().is_some();
+        if !seen && grads.iter().all(Option::is_none) && (0..grads.len()).any(is_zero) {
+            zeros.add_all();
+            for (nr, meta) in node.outputs.iter().enumerate().filter(|(nr, _)| is_zero(*nr)) {
+                for &k in self.captures.get(&(number, nr as u32)).into_iter().flatten() {
+                    results[k] = Some(ops::zeros(&meta.sizes, meta.dtype)?);
+                }
+            }
+            return Ok(Grads::new());
+        }
+        for (nr, meta) in node.outputs.iter().enumerate() {
+            let wanted = seen || self.captures.contains_key(&(number, nr as u32));
+            if wanted && grads[nr].is_none() && is_zero(nr) {
+                grads[nr] = Some(ops::zeros(&meta.sizes, meta.dtype)?);
+            }
+        }
+        self.step(number, grads, zeros, results)
+    }
+
+    /// Runs a node between its hooks, and before the eyes of an observer.
+    fn attended(&self, call: &Call<'_>, mut grads: Grads) -> Result<Grads> {
+        let node = call.node;
+        let hooks = node.hooks();
+        for (_, hook) in hooks.map(|h| h.pre.lock().clone()).unwrap_or_default() {
+            if let Some(new) = hook.call(&grads, &grads)? {
+                grads = new;
+            }
+        }
+        let post = hooks.is_some_and(|h| !h.post.lock().is_empty());
+        let seen = (post || self.observer.is_some()).then(|| grads.clone());
+        let mut out = node.body.backward(call, grads)?;
+        let Some(seen) = seen else { return Ok(out) };
+        if let Some(observer) = &self.observer {
+            let _mode = GradMode::set(false);
+            observer.node(node, &seen, &out)?;
+        }
+        for (_, hook) in hooks.map(|h| h.post.lock().clone()).unwrap_or_default() {
+            if let Some(new) = hook.call(&out, &seen)? {
+                out = new;
+            }
         }
         Ok(out)
     }
@@ -367,7 +422,14 @@ impl Graph {
 
     /// Sends gradients along the edges of a node, and queues the nodes for which nothing more is to come.
     #[inline]
-    fn send(&self, node: &NodeRef, grads: Grads, progress: &mut Progress, ready: &mut Ready) -> Result<()> {
+    fn send(
+        &self,
+        node: &NodeRef,
+        grads: Grads,
+        zeros: &Zeros,
+        progress: &mut Progress,
+        ready: &mut Ready,
+    ) -> Result<()> {
         // A hook may have put anything in the place of a node's gradients.
         let fitting = node.body.fits() && node.hooks().is_none();
         let mut grads = grads.into_iter();
@@ -378,6 +440,8 @@ impl Graph {
             if let Some(grad) = grad {
                 let grad = if fitting { grad } else { fit(node, k, edge, grad)? };
                 self.receive(to, edge.nr, grad, &mut progress.grads[to_number as usize])?;
+            } else if !zeros.is_empty() && zeros.has(k) {
+                progress.zeros.insert((to_number, edge.nr));
             }
             let waiting = &mut progress.waiting[to_number as usize];
             *waiting -= 1;
@@ -387,6 +451,12 @@ impl Graph {
         }
         Ok(())
     }
+}
+
+/// Says which node an error comes from, and which line recorded it.
+#[cold]
+fn in_backward(error: Error, node: &NodeRef) -> Error {
+    Error::InBackward { error: Box::new(error), node: node.name().into(), site: node.site }
 }
 
 /// What happens to the gradients of a node's outputs before it runs: tensor hooks, then retained gradients.

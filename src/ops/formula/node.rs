@@ -440,6 +440,11 @@ impl Backward for ElementwiseBackward {
         }
         let gradient = self.spec.gradient(needs, present);
         needs = gradient.needs;
+        for (at, input) in self.spec.edges.iter().enumerate() {
+            if input.is_some_and(|k| gradient.zeros >> k & 1 == 1) {
+                call.zeros.add(at);
+            }
+        }
         if needs == 0 {
             return Ok(out);
         }

@@ -346,6 +346,8 @@ pub struct GradSpec {
     pub(super) reads: SmallVec<[Source; 3]>,
     /// The inputs, as a mask, that have an output: those asked for, less those on which nothing depends.
     pub(super) needs: u32,
+    /// The inputs, as a mask, whose gradient was asked for and is zero whatever the values, though the result depends on them.
+    pub(super) zeros: u32,
     /// For each output, if it is nothing but one of the inputs, which one: it need not be computed.
     pub(super) passes: SmallVec<[Option<u16>; 2]>,
     /// The inputs, as a mask, whose gradient is nothing but the first cotangent.
@@ -487,9 +489,15 @@ impl Spec {
         let own: Option<Vjp<'_>> = if self.own.is_some() { Some(&own) } else { None };
         let mut gradient = program.gradient(&needs, &present, &saved, own);
         let mut needs = needs;
+        let mut zeros = 0;
         if self.derived {
+            let results: Vec<usize> = (0..present.len()).filter(|&k| present[k]).collect();
+            let read = program.project(&results).inputs_read();
             let mut depends = gradient.depends.iter();
-            needs.iter_mut().filter(|n| **n).for_each(|n| *n = depends.next().copied().unwrap_or(false));
+            for (k, need) in needs.iter_mut().enumerate().filter(|(_, need)| **need) {
+                *need = depends.next().copied().unwrap_or(false);
+                zeros |= u32::from(!*need && read[k]) << k;
+            }
             let kept: Vec<usize> = (0..gradient.depends.len()).filter(|&k| gradient.depends[k]).collect();
             gradient.program = gradient.program.project(&kept);
         }
@@ -542,7 +550,7 @@ impl Spec {
         let mut wanted = (0..32u32).filter(|k| needs >> k & 1 == 1);
         let passing = passes.iter().filter_map(|p| Some((*p, wanted.next()?))).filter(|(p, _)| *p == Some(0));
         let passing = passing.fold(0, |m, (_, k)| m | 1 << k);
-        GradSpec { spec: Box::leak(Box::new(spec)), reads, needs, passes, passing }
+        GradSpec { spec: Box::leak(Box::new(spec)), reads, needs, zeros, passes, passing }
     }
 
     /// The gradients of the program's inputs by the row's own derivative.
