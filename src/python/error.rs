@@ -26,52 +26,46 @@ impl std::error::Error for Raised {}
 
 /// Carries a Python exception through Rust code.
 pub(super) fn carry(err: PyErr) -> Error {
-    Error::Foreign(Box::new(Raised(std::sync::Mutex::new(Some(err)))))
+    Error::foreign(Raised(std::sync::Mutex::new(Some(err))))
 }
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> PyErr {
-        match error {
-            Error::InBackward { error, node, site } => {
-                let raised = raise(*error, false);
-                Python::attach(|py| {
-                    let line = site.line().map_or(String::new(), |line| format!(", recorded by\n{line}"));
-                    // A note that cannot be added takes nothing from the error.
-                    let _ =
-                        raised.value(py).call_method1("add_note", (format!("raised in the backward of {node}{line}"),));
-                });
-                raised
-            }
-            error => raise(error, true),
+        let nodes: Vec<String> = error.nodes().map(|(node, site)| note(node, site)).collect();
+        let raised = raise(error);
+        for note in nodes {
+            // A note that cannot be added takes nothing from the error.
+            let _ = Python::attach(|py| raised.value(py).call_method1("add_note", (note,)).map(drop));
         }
+        raised
     }
 }
 
-/// The exception that an error stands for. `called` says whether the line that runs now is the one that made the call.
-fn raise(error: Error, called: bool) -> PyErr {
-    if let Error::Foreign(inner) = error {
-        return match inner.downcast::<Raised>() {
-            Ok(raised) => {
-                let err = raised.0.lock().ok().and_then(|mut slot| slot.take());
-                err.unwrap_or_else(|| PyRuntimeError::new_err("a Python exception was raised twice"))
-            }
-            Err(inner) => PyRuntimeError::new_err(inner.to_string()),
-        };
-    }
+/// What an exception says of a node that was computing gradients.
+fn note(node: &str, site: CallSite) -> String {
+    let line = site.line().map_or(String::new(), |line| format!(", recorded by\n{line}"));
+    format!("raised in the backward of {node}{line}")
+}
+
+/// The exception that an error stands for.
+fn raise(error: Error) -> PyErr {
     let mut text = error.to_string();
-    if called {
+    if error.nodes().next().is_none() && !matches!(error, Error::Foreign { .. }) {
         text.push_str(&Python::attach(context));
     }
-    let mut kind = &error;
-    loop {
-        match kind {
-            Error::Traced { error, .. } | Error::InBackward { error, .. } => kind = error,
-            Error::Index { .. } => return PyIndexError::new_err(text),
-            Error::Type { .. } => return PyTypeError::new_err(text),
-            Error::Value { .. } => return PyValueError::new_err(text),
-            Error::NotImplemented { .. } => return PyNotImplementedError::new_err(text),
-            _ => return PyRuntimeError::new_err(text),
-        }
+    match error {
+        Error::Index { .. } => PyIndexError::new_err(text),
+        Error::Type { .. } => PyTypeError::new_err(text),
+        Error::Value { .. } => PyValueError::new_err(text),
+        Error::NotImplemented { .. } => PyNotImplementedError::new_err(text),
+        Error::Foreign { error, .. } => match error.downcast::<Raised>() {
+            Ok(raised) => {
+                let err = raised.0.lock().ok().and_then(|mut slot| slot.take());
+                err.unwrap_or_else(|| PyRuntimeError::new_err(text))
+            }
+            Err(_) => PyRuntimeError::new_err(text),
+        },
+        _ => PyRuntimeError::new_err(text),
     }
 }
 

@@ -456,7 +456,7 @@ impl Graph {
 /// Says which node an error comes from, and which line recorded it.
 #[cold]
 fn in_backward(error: Error, node: &NodeRef) -> Error {
-    Error::InBackward { error: Box::new(error), node: node.name().into(), site: node.site }
+    error.in_node(node.name(), node.site)
 }
 
 /// What happens to the gradients of a node's outputs before it runs: tensor hooks, then retained gradients.
