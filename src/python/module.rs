@@ -1,6 +1,6 @@
 //! What the extension module holds.
 
-use super::{data, dispatch, dtype, function, generator, graph, numpy, saved, tensor};
+use super::{data, dispatch, dtype, function, generator, graph, numpy, report, saved, tensor};
 use crate::autograd::mode;
 use crate::dtype::{DType, Promotion};
 use crate::storage;
@@ -169,6 +169,7 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<tensor::PyTensor>()?;
     m.add_class::<graph::PyNode>()?;
     m.add_class::<graph::PyHandle>()?;
+    m.add_class::<report::StorageRef>()?;
     m.add_class::<dtype::PyDType>()?;
     m.add_class::<dtype::PyDevice>()?;
     m.add_class::<generator::PyGenerator>()?;
@@ -215,6 +216,11 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         function::_refuse_second,
         graph::backward,
         graph::grad,
+        report::_node_saved,
+        report::_node_hooks,
+        report::_storage_of,
+        report::_upcoming_sequence_nr,
+        report::_memory_large,
         saved::_push_saved_tensors_hooks,
         saved::_pop_saved_tensors_hooks,
         saved::_gradient_edge,
