@@ -3,6 +3,7 @@
     from rustgrad import graph
     pathlib.Path("graph.html").write_text(graph.html(loss, model))
     print(graph.saved_memory(loss, model))
+    print(graph.explain_grad(model.weight, loss))
 
 Nothing here runs a hook, brings a saved value back or reads an element, and every walk is iterative. In a notebook a
 cell that ends in `graph.trace(loss, model)` shows the page.
@@ -13,6 +14,8 @@ from __future__ import annotations
 from typing import Any
 
 from rustgrad.graph import _json, _page, _picture, _text
+from rustgrad.graph._explain import Explanation as Explanation
+from rustgrad.graph._explain import explain_grad as explain_grad
 from rustgrad.graph._json import JSON_SCHEMA as JSON_SCHEMA
 from rustgrad.graph._memory import ModuleMemory as ModuleMemory
 from rustgrad.graph._memory import NodeMemory as NodeMemory
@@ -34,6 +37,7 @@ from rustgrad.graph._walk import trace as trace
 __all__ = [
     "JSON_SCHEMA",
     "Edge",
+    "Explanation",
     "Graph",
     "Hooks",
     "Line",
@@ -46,6 +50,7 @@ __all__ = [
     "Saved",
     "SavedMemory",
     "dot",
+    "explain_grad",
     "html",
     "json",
     "mermaid",
