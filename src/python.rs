@@ -17,6 +17,7 @@ mod index;
 mod module;
 mod numpy;
 mod observe;
+mod report;
 mod saved;
 mod stubs;
 mod tensor;

@@ -5,14 +5,14 @@
 mod alloc;
 mod guard;
 
-pub use alloc::{affordable, cache_limit, cached_bytes, empty_cache, set_cache_limit};
+pub use alloc::{affordable, cache_limit, cached_bytes, empty_cache, large_bytes, set_cache_limit};
 pub use guard::{Guards, Reading, set_wait_hook};
 
 use crate::error::{Error, Result};
 use std::any::Any;
 use std::cell::UnsafeCell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 
 /// Storages up to this many bytes live inside their own header: one allocation for a scalar.
 const INLINE_BYTES: usize = 16;
@@ -159,6 +159,28 @@ impl Storage {
     #[inline]
     fn guard_word(&self) -> &AtomicU32 {
         &self.0.guard
+    }
+}
+
+/// Knows a storage without keeping its bytes. While it lives, no other storage gets the number.
+pub struct WeakStorage(Weak<Inner>);
+
+impl Storage {
+    /// What knows this storage without keeping it.
+    pub fn downgrade(&self) -> WeakStorage {
+        WeakStorage(Arc::downgrade(&self.0))
+    }
+}
+
+impl WeakStorage {
+    /// The storage's [`id`](Storage::id).
+    pub fn id(&self) -> usize {
+        self.0.as_ptr() as usize
+    }
+
+    /// Whether somebody still holds the storage.
+    pub fn is_alive(&self) -> bool {
+        self.0.strong_count() > 0
     }
 }
 

@@ -46,6 +46,7 @@ from rustgrad.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from rustgrad import cuda as cuda
+    from rustgrad import graph as graph
     from rustgrad import nn as nn
     from rustgrad import optim as optim
     from rustgrad import safetensors as safetensors
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from rustgrad import testing as testing
     from rustgrad import utils as utils
     from rustgrad import version as version
+    from rustgrad.graph import explain_grad as explain_grad
     from rustgrad.serialization import load as load
     from rustgrad.serialization import save as save
 
@@ -82,7 +84,7 @@ _SUBMODULES = frozenset(
         "version",
     }
 )
-_ELSEWHERE = {"load": "rustgrad.serialization", "save": "rustgrad.serialization"}
+_ELSEWHERE = {"explain_grad": "rustgrad.graph", "load": "rustgrad.serialization", "save": "rustgrad.serialization"}
 
 
 def is_tensor(obj: Any) -> bool:

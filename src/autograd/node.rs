@@ -2,6 +2,7 @@
 //! its derivative. Graphs are dropped iteratively, however deep.
 
 use super::hooks::NodeHooks;
+use super::saved::SavedTensor;
 use crate::callsite::CallSite;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -127,9 +128,16 @@ pub trait Backward: Send + Sync {
         None
     }
 
-    /// The values saved for backward, by PyTorch's attribute names without the `_saved_` prefix.
+    /// What it keeps in memory for backward, by PyTorch's attribute names without the `_saved_` prefix; nothing once it has
+    /// let go of it.
+    fn kept(&self) -> Option<Vec<(Cow<'static, str>, SavedTensor)>> {
+        Some(Vec::new())
+    }
+
+    /// The values saved for backward that are attributes of the node, by the same names.
     fn saved(&self) -> Vec<(Cow<'static, str>, SavedAttribute)> {
-        Vec::new()
+        let kept = self.kept().unwrap_or_default();
+        kept.into_iter().map(|(name, value)| (name, SavedAttribute::Tensor(value))).collect()
     }
 
     /// The body itself, for the room that made it.
@@ -146,7 +154,7 @@ pub trait Backward: Send + Sync {
 /// A value that a node saved, as tools see it.
 pub enum SavedAttribute {
     /// A tensor, to be unpacked.
-    Tensor(super::saved::SavedTensor),
+    Tensor(SavedTensor),
     /// A number.
     Scalar(crate::scalar::Scalar),
 }
@@ -223,9 +231,22 @@ pub(super) fn discard(node: NodeRef) {
     let _ = SWEEPING.try_with(|s| s.set(false));
 }
 
-/// One counter for the process, handed out in blocks so that threads do not contend for it.
+/// One counter for the process, handed out in blocks so that threads do not contend for it. A block is so long that what
+/// runs on one thread without stopping for a module's hooks has but one, and so short that there are enough: 2^44.
 static NEXT_BLOCK: AtomicU64 = AtomicU64::new(0);
-const BLOCK: u64 = 1 << 12;
+const BLOCK: u64 = 1 << 20;
+
+/// The least sequence number that this thread's next node can have, and the block it lies in, all of whose numbers are this
+/// thread's. A node with an edge to one of a later block takes a block after that.
+pub fn upcoming_sequence() -> (u64, std::ops::Range<u64>) {
+    let (mut next, mut end) = SEQUENCE.get();
+    if next == end {
+        next = NEXT_BLOCK.fetch_add(BLOCK, Ordering::Relaxed);
+        end = next + BLOCK;
+        SEQUENCE.set((next, end));
+    }
+    (next, end - BLOCK..end)
+}
 
 /// A sequence number above all those of `edges`.
 #[inline]

@@ -4,6 +4,7 @@
 use super::mode;
 use super::node::{Edge, Meta, NodeRef};
 use crate::error::{Error, Result, bail};
+use crate::storage::Storage;
 use crate::tensor::{Body, Tensor};
 use std::any::Any;
 use std::cell::RefCell;
@@ -47,6 +48,14 @@ pub struct SavedTensor {
     body: Option<Arc<Body>>,
     origin: Origin,
     version: u32,
+}
+
+/// Where a saved value is.
+pub enum Holding<'a> {
+    /// In memory, with the input that it is; none for results and copies.
+    Here(Meta, &'a Storage, Option<&'a Tensor>),
+    /// With the hooks, which keep this in its place.
+    Away(Meta, &'a Packed),
 }
 
 #[derive(Clone)]
@@ -136,6 +145,19 @@ impl SavedTensor {
         let meta = Meta { sizes: body.layout.sizes.clone(), dtype: body.dtype };
         let away = Away { hooks, packed, history, result, meta };
         Ok(SavedTensor { body: None, origin: Origin::Away(Arc::new(away)), version })
+    }
+
+    /// What is kept, as reports show it: no hook runs and no value is read.
+    pub fn holding(&self) -> Holding<'_> {
+        let meta = |body: &Body| Meta { sizes: body.layout.sizes.clone(), dtype: body.dtype };
+        match (&self.origin, &self.body) {
+            (Origin::Away(away), _) => Holding::Away(away.meta.clone(), &away.packed),
+            (Origin::Input(tensor), Some(body)) => Holding::Here(meta(body), &body.storage, Some(tensor)),
+            (_, body) => {
+                let body = body.as_ref().expect("what no hook has is here");
+                Holding::Here(meta(body), &body.storage, None)
+            }
+        }
     }
 
     /// The values, if nobody has changed them since; nothing if a hook has them.

@@ -6,7 +6,8 @@ use super::op::Rule::{Structured as S, View as V};
 use super::op::{FUNCTION, METHOD, op};
 use super::structured::Structured;
 use super::view::View;
-use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, NodeRef};
+use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, NodeRef, SavedAttribute};
+use crate::autograd::saved::SavedTensor;
 use crate::backend::cpu;
 use crate::error::{Result, bail};
 use crate::shape::{Dims, Layout, Strides};
@@ -191,5 +192,14 @@ impl Backward for CopySlices {
 
     fn release(&self) {
         self.inner.body.release();
+    }
+
+    fn kept(&self) -> Option<Vec<(Cow<'static, str>, SavedTensor)>> {
+        self.inner.body.kept()
+    }
+
+    /// As attributes they would be of the modification, whose shape is another than this node's.
+    fn saved(&self) -> Vec<(Cow<'static, str>, SavedAttribute)> {
+        Vec::new()
     }
 }

@@ -4,7 +4,7 @@
 use super::args::{Arg, Args, Read};
 use super::op::{Kind, Op, Outputs};
 use crate::autograd::mode::{self, GradMode};
-use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, SavedAttribute};
+use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node};
 use crate::autograd::saved::{SavedTensor, freed};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -310,7 +310,7 @@ impl Backward for StructuredBackward {
         }
     }
 
-    fn saved(&self) -> Vec<(Cow<'static, str>, SavedAttribute)> {
+    fn kept(&self) -> Option<Vec<(Cow<'static, str>, SavedTensor)>> {
         let names: Vec<&'static str> = self
             .op
             .params
@@ -319,7 +319,7 @@ impl Backward for StructuredBackward {
             .map(|p| p.name)
             .collect();
         let saved = self.saved.lock();
-        let tensors = saved.iter().flatten().map(|(save, value)| {
+        let tensors = saved.as_ref()?.iter().map(|(save, value)| {
             let name = match *save {
                 Save::Input(k) | Save::InputFor(k, _) => {
                     names.get(k).copied().map_or("tensors", |n| if n == "input" { "self" } else { n })
@@ -327,8 +327,8 @@ impl Backward for StructuredBackward {
                 Save::Output(_) => "result",
                 Save::Index(i) | Save::IndexOf(i, _) => self.op.params[i].name,
             };
-            (Cow::Borrowed(name), SavedAttribute::Tensor(value.clone()))
+            (Cow::Borrowed(name), value.clone())
         });
-        tensors.collect()
+        Some(tensors.collect())
     }
 }

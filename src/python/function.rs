@@ -7,7 +7,7 @@ use super::graph::{Payload, PyNode};
 use super::identity::{wrap, wrap_new};
 use super::tensor::PyTensor;
 use crate::autograd::mode::{self, GradMode};
-use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, NodeRef};
+use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, NodeRef, SavedAttribute};
 use crate::autograd::saved::{SavedTensor, freed};
 use crate::ops;
 use crate::tensor::{Creation, Tensor};
@@ -48,6 +48,17 @@ impl Backward for PyBackward {
             drop(saved);
             drop(old);
         }
+    }
+
+    fn kept(&self) -> Option<Vec<(Cow<'static, str>, SavedTensor)>> {
+        let saved = self.saved.lock();
+        let tensors = saved.as_ref()?.iter().enumerate();
+        Some(tensors.filter_map(|(k, s)| Some((format!("saved_tensors[{k}]").into(), s.clone()?))).collect())
+    }
+
+    /// The context has `saved_tensors` for them.
+    fn saved(&self) -> Vec<(Cow<'static, str>, SavedAttribute)> {
+        Vec::new()
     }
 
     fn payload(&self) -> Option<&(dyn Any + Send + Sync)> {

@@ -1,6 +1,6 @@
 //! What the extension module holds.
 
-use super::{callsite, data, dispatch, dtype, function, generator, graph, numpy, observe, saved, tensor};
+use super::{callsite, data, dispatch, dtype, function, generator, graph, numpy, observe, report, saved, tensor};
 use crate::autograd::mode;
 use crate::dtype::{DType, Promotion};
 use crate::storage;
@@ -170,6 +170,7 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<tensor::PyTensor>()?;
     m.add_class::<graph::PyNode>()?;
     m.add_class::<graph::PyHandle>()?;
+    m.add_class::<report::StorageRef>()?;
     m.add_class::<dtype::PyDType>()?;
     m.add_class::<dtype::PyDevice>()?;
     m.add_class::<generator::PyGenerator>()?;
@@ -220,6 +221,11 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         observe::_push_observer,
         observe::_pop_observer,
         observe::_node_location,
+        report::_node_saved,
+        report::_node_hooks,
+        report::_storage_of,
+        report::_upcoming_sequence_nr,
+        report::_memory_large,
         saved::_push_saved_tensors_hooks,
         saved::_pop_saved_tensors_hooks,
         saved::_gradient_edge,

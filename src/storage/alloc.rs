@@ -14,6 +14,8 @@ const PAGE: usize = 2 << 20;
 
 static CACHE: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 static CACHED: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of large blocks that somebody holds. Small ones are not counted: it would cost as much as they do.
+static HELD: AtomicUsize = AtomicUsize::new(0);
 static LIMIT: AtomicUsize = AtomicUsize::new(512 << 20);
 
 /// Owned memory.
@@ -43,9 +45,11 @@ impl Block {
                 // SAFETY: a cached block is owned by the cache alone and has `reserved` bytes.
                 unsafe { ptr.write_bytes(0, reserved) };
             }
+            HELD.fetch_add(reserved, Ordering::Relaxed);
             return Some(Block { ptr, reserved });
         }
         let ptr = map(reserved)?;
+        HELD.fetch_add(reserved, Ordering::Relaxed);
         Some(Block { ptr, reserved })
     }
 
@@ -65,8 +69,11 @@ impl Drop for Block {
                     Layout::from_size_align_unchecked(self.reserved, small_align(self.reserved)),
                 );
             }
-        } else if !put_cached(self.ptr, self.reserved) {
-            unmap(self.ptr, self.reserved);
+        } else {
+            HELD.fetch_sub(self.reserved, Ordering::Relaxed);
+            if !put_cached(self.ptr, self.reserved) {
+                unmap(self.ptr, self.reserved);
+            }
         }
     }
 }
@@ -111,6 +118,11 @@ fn put_cached(ptr: *mut u8, reserved: usize) -> bool {
     cache.push((ptr as usize, reserved));
     CACHED.fetch_add(reserved, Ordering::Relaxed);
     true
+}
+
+/// Bytes of blocks of 4 MiB and more that storages hold now, in whole huge pages.
+pub fn large_bytes() -> usize {
+    HELD.load(Ordering::Relaxed)
 }
 
 /// Bytes of freed large blocks that are kept for reuse.

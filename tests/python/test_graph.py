@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import rustgrad as torch
 from rustgrad import graph
+from rustgrad.graph import _layout
 
 SVG = "{http://www.w3.org/2000/svg}"
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -124,15 +125,15 @@ def test_crossings_are_removed_where_they_can_be() -> None:
         graph.Node("leaf", "a"),
         graph.Node("leaf", "b"),
     ]
-    layout = graph._layered(graph.Graph(nodes))
-    assert graph._crossings(layout) == 0
+    layout = _layout.layered(graph.Graph(nodes))
+    assert _layout.crossings(layout) == 0
     layout.layers[-1].reverse()
-    assert graph._crossings(layout) == 1
+    assert _layout.crossings(layout) == 1
 
 
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=30))
 def test_nondecreasing_is_the_nearest(values: list[float]) -> None:
-    fitted = np.array(graph._nondecreasing(values))
+    fitted = np.array(_layout.nondecreasing(values))
     assert (np.diff(fitted) >= -1e-9).all()
     # Least squares over a cone: the residual is orthogonal to the fit, and makes no acute angle with any other step.
     residual = np.array(values) - fitted

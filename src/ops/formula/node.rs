@@ -4,7 +4,7 @@ use super::fast;
 use super::run::{apply, execute, results};
 use super::spec::{GradSpec, Spec};
 use crate::autograd::mode;
-use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, NodeRef, SavedAttribute};
+use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, NodeRef};
 use crate::autograd::saved::{SavedTensor, freed};
 use crate::backend::{Sink, Source as Values};
 use crate::error::{Result, bail};
@@ -484,15 +484,15 @@ impl Backward for ElementwiseBackward {
         }
     }
 
-    fn saved(&self) -> Vec<(Cow<'static, str>, SavedAttribute)> {
+    fn kept(&self) -> Option<Vec<(Cow<'static, str>, SavedTensor)>> {
         let saved = self.saved.lock();
-        let tensors = saved.iter().flatten().map(|(source, value)| {
+        let tensors = saved.as_ref()?.iter().map(|(source, value)| {
             let name = match *source {
                 Source::Input(k) => self.spec.names.get(k as usize).copied().unwrap_or("self"),
                 Source::Result(_) => "result",
             };
-            (Cow::Borrowed(name), SavedAttribute::Tensor(value.clone()))
+            (Cow::Borrowed(name), value.clone())
         });
-        tensors.collect()
+        Some(tensors.collect())
     }
 }

@@ -7,13 +7,14 @@ Writing the list in TensorBoard's format is the writer's business.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 from rustgrad._core import Tensor
 from rustgrad.autograd.grad_mode import enable_grad
+from rustgrad.graph._walk import inputs_first, tensors_in
 from rustgrad.nn.modules.module import Module
 from rustgrad.random import fork_rng
 
@@ -30,18 +31,6 @@ class GraphNode:
     op: str
     inputs: list[str] = field(default_factory=list)
     shapes: list[Shape] = field(default_factory=list)
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors in a nest of lists, tuples and dictionaries."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-        for item in value:
-            yield from _tensors(item)
 
 
 def _replace_tensors(value: Any, fresh: dict[int, Tensor]) -> Any:
@@ -107,7 +96,7 @@ class _Recorder:
         self._started.append(len(self.calls))
 
     def after_forward(self, module: Module, args: Any, kwargs: Any, output: Any) -> None:
-        inputs, outputs = list(_tensors([args, kwargs])), list(_tensors(output))
+        inputs, outputs = list(tensors_in([args, kwargs])), list(tensors_in(output))
         self.calls.append(_Call(module, inputs, outputs, self.calls[self._started.pop() :]))
         # Children come first, so what is new between here and the inputs is the module's own.
         border = [tensor.grad_fn for tensor in inputs if tensor.grad_fn is not None]
@@ -189,24 +178,15 @@ class _Builder:
 
     def operation(self, root: Any) -> str:
         """The node of an autograd node, and before it those of all that it reads. Iterative: graphs may be deep."""
-        waiting = [root]
-        while waiting:
-            node = waiting[-1]
-            sources = [source for source, _ in node.next_functions if source is not None]
-            missing = [source for source in sources if id(source) not in self._name_of]
-            if id(node) in self._name_of:
-                waiting.pop()
-            elif hasattr(node, "variable"):
-                self._alive.append(node)
+        for node in inputs_first(root, lambda node: id(node) in self._name_of):
+            self._alive.append(node)
+            if hasattr(node, "variable"):
                 self._name_of[id(node)] = self.leaf(node.variable)
-            elif missing:
-                waiting += reversed(missing)
-            else:
-                scope = self._recorder.scope_of.get(id(node), self._root)
-                inputs = [self._name_of[id(source)] for source in sources]
-                op = node.name()
-                self._alive.append(node)
-                self._name_of[id(node)] = self._add(f"{scope}/{op}", op, inputs, _shapes_of(node))
+                continue
+            scope = self._recorder.scope_of.get(id(node), self._root)
+            inputs = [self._name_of[id(source)] for source, _ in node.next_functions if source is not None]
+            op = node.name()
+            self._name_of[id(node)] = self._add(f"{scope}/{op}", op, inputs, _shapes_of(node))
         return self._name_of[id(root)]
 
     def call(self, tensor: Tensor) -> str:
@@ -258,7 +238,7 @@ def trace(model: Module, inputs: Any) -> list[GraphNode]:
         computes without recording a graph, a whole module is one node of its class's name.
     """
     args = () if inputs is None else tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
-    fresh = {id(tensor): _leaf(tensor) for tensor in _tensors(args)}
+    fresh = {id(tensor): _leaf(tensor) for tensor in tensors_in(args)}
     leaves = list(fresh.values())
     scopes = _scopes(model)
     recorder = _Recorder(scopes)
@@ -273,7 +253,7 @@ def trace(model: Module, inputs: Any) -> list[GraphNode]:
             stack.callback(param.requires_grad_, False)
         stack.enter_context(fork_rng())
         stack.enter_context(enable_grad())
-        outputs = list(_tensors(model(*_replace_tensors(args, fresh))))
+        outputs = list(tensors_in(model(*_replace_tensors(args, fresh))))
         builder = _Builder(model, recorder, scopes, leaves)
         sources = [builder.source(tensor) for tensor in outputs]
         builder.connect_inputs(leaves)

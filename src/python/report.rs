@@ -1,0 +1,111 @@
+//! What reports of the graph read beside its public face: what a node keeps and how many hooks it has, which memory a tensor
+//! lies in. Nothing here runs a hook, brings a saved value back or looks at values.
+
+use super::dtype;
+use super::graph::{Payload, PyNode};
+use super::tensor::{PyTensor, size};
+use crate::autograd::node::{NodeRef, upcoming_sequence};
+use crate::autograd::saved::Holding;
+use crate::storage::{self, WeakStorage};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+fn node_of(node: &Bound<'_, PyNode>) -> PyResult<NodeRef> {
+    node.get().try_node().ok_or_else(|| PyRuntimeError::new_err("this node belongs to no graph"))
+}
+
+/// A saved value: its name, shape and dtype, what it is (`leaf`, `value` or `constant` for an input that is a leaf, has
+/// history, or requires no gradient; `result` for what the node computed or copied; `packed` for what hooks have), the
+/// number and size in bytes of its memory, and what hooks keep in its place.
+type Entry<'py> = (
+    String,
+    Bound<'py, PyAny>,
+    Bound<'py, dtype::PyDType>,
+    &'static str,
+    Option<(usize, usize)>,
+    Option<Bound<'py, PyAny>>,
+);
+
+/// What a node keeps for backward; `None` once it has let go of it.
+#[pyfunction]
+pub(super) fn _node_saved<'py>(node: &Bound<'py, PyNode>) -> PyResult<Option<Vec<Entry<'py>>>> {
+    let py = node.py();
+    let Some(kept) = node_of(node)?.body.kept() else { return Ok(None) };
+    let entry = |(name, value): &(std::borrow::Cow<'static, str>, crate::autograd::saved::SavedTensor)| {
+        let (meta, kind, memory, packed) = match value.holding() {
+            Holding::Away(meta, packed) => {
+                let object = packed.downcast_ref::<Payload>().map(|p| p.0.bind(py).clone());
+                (meta, "packed", None, object)
+            }
+            Holding::Here(meta, storage, input) => {
+                let kind = match input {
+                    None => "result",
+                    Some(t) if !t.requires_grad() => "constant",
+                    Some(t) if t.is_leaf() => "leaf",
+                    Some(_) => "value",
+                };
+                (meta, kind, Some((storage.id(), storage.bytes())), None)
+            }
+        };
+        Ok((name.to_string(), size(py, &meta.sizes)?, dtype::object(py, meta.dtype)?, kind, memory, packed))
+    };
+    kept.iter().map(entry).collect::<PyResult<_>>().map(Some)
+}
+
+/// How many hooks a node has: on gradients of its outputs (a leaf's own among them), before it, after it, after a leaf's
+/// accumulation; and the numbers of the outputs whose gradients are retained.
+#[pyfunction]
+pub(super) fn _node_hooks(node: &Bound<'_, PyNode>) -> PyResult<(usize, usize, usize, usize, Vec<u32>)> {
+    let node = node_of(node)?;
+    let leaf = node.body.leaf().and_then(|l| l.existing_extra());
+    let mut tensor = leaf.map_or(0, |e| e.hooks.tensor.lock().len());
+    let accumulated = leaf.map_or(0, |e| e.hooks.post.lock().len());
+    let Some(hooks) = node.hooks() else { return Ok((tensor, 0, 0, accumulated, Vec::new())) };
+    tensor += hooks.tensor.lock().len();
+    let retained = hooks.retain.lock().iter().filter(|(_, t)| t.strong_count() > 0).map(|(nr, _)| *nr).collect();
+    Ok((tensor, hooks.pre.lock().len(), hooks.post.lock().len(), accumulated, retained))
+}
+
+/// The memory of a tensor, known but not kept. While this object lives no other memory has its number.
+#[pyclass(frozen, name = "_StorageRef", module = "rustgrad._core")]
+pub(super) struct StorageRef {
+    storage: WeakStorage,
+    bytes: usize,
+}
+
+#[pymethods]
+impl StorageRef {
+    #[getter]
+    fn id(&self) -> usize {
+        self.storage.id()
+    }
+    #[getter]
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+    #[getter]
+    fn alive(&self) -> bool {
+        self.storage.is_alive()
+    }
+}
+
+/// The memory that a tensor lies in.
+#[pyfunction]
+pub(super) fn _storage_of(t: &Bound<'_, PyTensor>) -> StorageRef {
+    let body = t.get().tensor.body();
+    StorageRef { storage: body.storage.downgrade(), bytes: body.storage.bytes() }
+}
+
+/// The least sequence number that this thread's next node can have, and the first one and the one past the last of the
+/// block it is in, which is this thread's alone.
+#[pyfunction]
+pub(super) fn _upcoming_sequence_nr() -> (u64, u64, u64) {
+    let (next, block) = upcoming_sequence();
+    (next, block.start, block.end)
+}
+
+/// Bytes of blocks of 4 MiB and more that storages hold now.
+#[pyfunction]
+pub(super) fn _memory_large() -> usize {
+    storage::large_bytes()
+}
