@@ -2,10 +2,12 @@
 //! backward. Nothing here knows an operation by name, and no formula lives here.
 
 pub mod engine;
+pub mod held;
 pub mod hooks;
 pub mod mode;
 pub mod node;
 pub mod saved;
+pub mod watch;
 
 pub use engine::{BackwardOptions, GradOptions, backward, grad};
 pub use hooks::HookHandle;

@@ -4,6 +4,7 @@
 
 mod allocator;
 mod bind;
+mod collector;
 mod data;
 mod dispatch;
 mod dtype;

@@ -12,6 +12,8 @@ const GRAD: u8 = 1;
 const INFERENCE: u8 = 2;
 /// Saved values are handed to hooks; see [`saved`](super::saved).
 const PACKING: u8 = 4;
+/// Somebody hears of changes in place; see [`watch`](super::watch).
+const WATCHED: u8 = 8;
 
 #[inline]
 fn set(bit: u8, on: bool) -> bool {
@@ -25,6 +27,12 @@ fn set(bit: u8, on: bool) -> bool {
 /// Whether operations on this thread record history.
 #[inline]
 pub fn is_grad_enabled() -> bool {
+    MODE.get() & (GRAD | INFERENCE) == GRAD
+}
+
+/// Whether recording is switched on, though inference mode may overrule it.
+#[inline]
+pub fn is_grad_switched_on() -> bool {
     MODE.get() & GRAD != 0
 }
 
@@ -32,7 +40,7 @@ pub fn is_grad_enabled() -> bool {
 #[inline]
 pub(crate) fn records_plainly() -> Option<bool> {
     let mode = MODE.get();
-    if mode & PACKING != 0 { None } else { Some(mode & GRAD != 0) }
+    if mode & PACKING != 0 { None } else { Some(mode & (GRAD | INFERENCE) == GRAD) }
 }
 
 /// Whether values that this thread saves go to hooks first.
@@ -60,6 +68,15 @@ pub fn set_inference_mode(on: bool) -> bool {
 
 pub(super) fn set_packing(on: bool) {
     set(PACKING, on);
+}
+
+#[inline]
+pub(super) fn is_watched() -> bool {
+    MODE.get() & WATCHED != 0
+}
+
+pub(super) fn set_watched(on: bool) {
+    set(WATCHED, on);
 }
 
 /// Restores the grad mode it was made under.

@@ -1,7 +1,9 @@
 //! Nodes and edges: the graph. A node is one allocation, an [`Arc`] of a head that the engine reads and a body that knows
 //! its derivative. Graphs are dropped iteratively, however deep.
 
+use super::held::Visit;
 use super::hooks::NodeHooks;
+use super::saved::SavedTensor;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::shape::Dims;
@@ -89,18 +91,26 @@ pub trait Backward: Send + Sync {
         None
     }
 
-    /// The values saved for backward, by PyTorch's attribute names without the `_saved_` prefix.
+    /// The values saved for backward, by PyTorch's attribute names without the `_saved_` prefix; nothing once freed.
     fn saved(&self) -> Vec<(Cow<'static, str>, SavedAttribute)> {
         Vec::new()
     }
 
-    /// The body itself, for the room that made it.
-    fn as_any(&self) -> Option<&dyn std::any::Any> {
+    /// The names that saved values may have, if they were freed.
+    fn freed(&self) -> Option<Vec<Cow<'static, str>>> {
         None
     }
 
-    /// What the embedding language keeps in this node (a custom function's context).
-    fn payload(&self) -> Option<&(dyn std::any::Any + Send + Sync)> {
+    /// Puts another value in the place of the tensor at place `k` of [`saved`](Self::saved). Returns false if there is none.
+    fn replace_saved(&self, _k: usize, _value: SavedTensor) -> bool {
+        false
+    }
+
+    /// Shows what it holds of the graph. What is not shown is never collected, and never harmed.
+    fn held(&self, _visit: &mut Visit<'_>) {}
+
+    /// The body itself, for the room that made it.
+    fn as_any(&self) -> Option<&dyn std::any::Any> {
         None
     }
 }
@@ -108,9 +118,9 @@ pub trait Backward: Send + Sync {
 /// A value that a node saved, as tools see it.
 pub enum SavedAttribute {
     /// A tensor, to be unpacked.
-    Tensor(super::saved::SavedTensor),
-    /// A number.
-    Scalar(crate::scalar::Scalar),
+    Tensor(SavedTensor),
+    /// A member of a list of tensors, at this place of it; nothing where none was given.
+    Member(usize, Option<SavedTensor>),
 }
 
 /// A pointer to a node's output, or to nothing. Dropping one never recurses into the graph behind it.

@@ -6,6 +6,7 @@ use super::op::Rule::{Structured as S, View as V};
 use super::op::{FUNCTION, METHOD, op};
 use super::structured::Structured;
 use super::view::View;
+use crate::autograd::held::{Held, Visit};
 use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, NodeRef};
 use crate::backend::cpu;
 use crate::error::{Result, bail};
@@ -191,5 +192,9 @@ impl Backward for CopySlices {
 
     fn release(&self) {
         self.inner.body.release();
+    }
+
+    fn held(&self, visit: &mut Visit<'_>) {
+        visit(Held::Node(&self.inner));
     }
 }

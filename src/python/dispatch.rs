@@ -2,6 +2,7 @@
 //! made; functions carry their row in the capsule they are bound to.
 
 use super::bind::{self, Given};
+use super::collector::detached;
 use super::error::guarded;
 use super::identity::{wrap, wrap_outputs};
 use super::tensor::PyTensor;
@@ -127,7 +128,7 @@ pub(super) fn apart<R: Send>(py: Python<'_>, args: &Args, f: impl FnOnce() -> R 
         Arg::Tensors(list) => list.iter().any(|t| t.numel() >= DETACH_FROM),
         _ => false,
     });
-    if large { py.detach(f) } else { f() }
+    if large { detached(py, f) } else { f() }
 }
 
 /// Reads the arguments of a fastcall.

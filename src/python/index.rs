@@ -1,6 +1,7 @@
 //! `x[key]` and `x[key] = value`: a key is read once into index items, whose meaning `ops::getitem` knows.
 
 use super::bind;
+use super::collector::detached;
 use super::data;
 use super::error::guarded;
 use super::identity::wrap_new;
@@ -26,7 +27,7 @@ pub(super) fn get<'py>(slf: &Bound<'py, PyTensor>, key: &Bound<'py, PyAny>) -> P
     let t = &slf.get().tensor;
     let items = read(key)?;
     let result =
-        guarded(|| Ok(if is_long(t, &items) { py.detach(|| getitem(t, &items))? } else { getitem(t, &items)? }))?;
+        guarded(|| Ok(if is_long(t, &items) { detached(py, || getitem(t, &items))? } else { getitem(t, &items)? }))?;
     Ok(wrap_new(py, result)?.into_any())
 }
 
@@ -54,7 +55,8 @@ pub(super) fn set(slf: &Bound<'_, PyTensor>, key: &Bound<'_, PyAny>, value: &Bou
     };
     let items = read(key)?;
     guarded(|| {
-        let done = if is_long(t, &items) { py.detach(|| setitem(t, &items, value)) } else { setitem(t, &items, value) };
+        let done =
+            if is_long(t, &items) { detached(py, || setitem(t, &items, value)) } else { setitem(t, &items, value) };
         Ok(done?)
     })
 }

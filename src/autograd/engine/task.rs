@@ -8,9 +8,10 @@ use crate::error::{Error, Result, bail};
 use crate::ops;
 use crate::shape::expandable;
 use crate::tensor::Tensor;
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::cell::RefCell;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -54,7 +55,12 @@ struct Graph {
     needed: Option<Vec<bool>>,
     keep_graph: bool,
     create_graph: bool,
+    /// What to run when all nodes have run.
+    callbacks: Mutex<VecDeque<Callback>>,
 }
+
+/// Runs once, after a whole backward.
+pub type Callback = Box<dyn FnOnce() -> Result<()> + Send>;
 
 impl Graph {
     fn mark(&self, number: u32) -> u64 {
@@ -168,6 +174,19 @@ pub fn will_run(node: &NodeRef) -> Option<bool> {
     })
 }
 
+/// Has the backward that runs on this thread call a function when it is done, before it returns to its caller; functions
+/// queued by the function follow.
+///
+/// # Errors
+/// `RuntimeError` if none runs.
+pub fn queue_callback(callback: Callback) -> Result<()> {
+    match RUNNING.with_borrow(|all| all.last().cloned()) {
+        Some(graph) => graph.callbacks.lock().push_back(callback),
+        None => bail!(runtime "queue_callback", "Final callbacks can only be installed during backward pass."),
+    }
+    Ok(())
+}
+
 impl Task {
     /// Numbers what is reachable from the roots by way of nodes with sequence numbers of at least `oldest`, and counts the
     /// edges into each node.
@@ -184,6 +203,7 @@ impl Task {
             needed: None,
             keep_graph,
             create_graph,
+            callbacks: Mutex::default(),
         };
         let mut task = Task { graph, progress: Progress::default() };
         for root in roots {
@@ -279,7 +299,7 @@ impl Task {
             let grads = graph.step(number, std::mem::take(&mut progress.grads[number as usize]), results)?;
             graph.send(&graph.nodes[number as usize], grads, progress, &mut ready)?;
         }
-        Ok(())
+        graph.finish()
     }
 }
 
@@ -355,6 +375,14 @@ impl Graph {
             node.body.release();
         }
         Ok(out)
+    }
+
+    /// Runs what was queued for the end. The first error is the backward's.
+    fn finish(&self) -> Result<()> {
+        loop {
+            let Some(callback) = self.callbacks.lock().pop_front() else { return Ok(()) };
+            callback()?;
+        }
     }
 
     fn is_wanted(&self, node: &NodeRef, needed: &[bool]) -> bool {
