@@ -2,12 +2,14 @@
 //! backward. Nothing here knows an operation by name, and no formula lives here.
 
 pub mod engine;
+pub mod held;
 pub mod hooks;
 pub mod mode;
 pub mod node;
 pub mod nonfinite;
 pub mod observe;
 pub mod saved;
+pub mod watch;
 pub(crate) mod writers;
 
 pub use engine::{BackwardOptions, GradOptions, backward, grad};

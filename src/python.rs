@@ -5,6 +5,7 @@
 mod allocator;
 mod bind;
 mod callsite;
+mod collector;
 mod data;
 mod dispatch;
 mod dtype;

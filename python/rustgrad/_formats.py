@@ -115,6 +115,8 @@ def is_signed(input: _core.Tensor) -> builtins.bool:
 
 def is_inference(input: _core.Tensor) -> builtins.bool:
     """Whether the tensor was made under `inference_mode`."""
+    if not isinstance(input, _core.Tensor):
+        raise TypeError(f"is_inference(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     return input.is_inference()
 
 

@@ -1,11 +1,13 @@
 //! Hooks: functions that see or replace gradients, and the handles that remove them.
 
+use super::held::{Held, Visit};
 use super::node::Grads;
 use crate::error::{Result, bail};
 use crate::tensor::{Impl, Tensor};
 use parking_lot::Mutex;
+use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Called with the gradient of a tensor; may return another in its place.
 pub trait TensorHook: Send + Sync {
@@ -16,7 +18,7 @@ pub trait TensorHook: Send + Sync {
         "hook".into()
     }
     /// The object of the embedding language it holds, for its garbage collector.
-    fn payload(&self) -> Option<&(dyn std::any::Any + Send + Sync)> {
+    fn payload(&self) -> Option<&(dyn Any + Send + Sync)> {
         None
     }
 }
@@ -32,7 +34,7 @@ pub trait NodeHook: Send + Sync {
     /// A pre-hook gets the gradients of the outputs twice; a post-hook those of the inputs, then those of the outputs.
     fn call(&self, grads: &Grads, outputs: &Grads) -> Result<Option<Grads>>;
     /// The object of the embedding language it holds, for its garbage collector.
-    fn payload(&self) -> Option<&(dyn std::any::Any + Send + Sync)> {
+    fn payload(&self) -> Option<&(dyn Any + Send + Sync)> {
         None
     }
 }
@@ -51,6 +53,38 @@ pub struct NodeHooks {
     pub pre: List<dyn NodeHook>,
     /// Run after the node.
     pub post: List<dyn NodeHook>,
+    /// What users note about the node: an object of the embedding language.
+    pub metadata: OnceLock<Box<dyn Any + Send + Sync>>,
+}
+
+impl NodeHooks {
+    /// Shows what the hooks hold.
+    pub fn held(&self, visit: &mut Visit<'_>) {
+        if let Some(hooks) = self.tensor.try_lock() {
+            show(hooks.iter().map(|(_, _, hook)| hook), |hook| hook.payload(), visit);
+        }
+        for list in [&self.pre, &self.post] {
+            if let Some(hooks) = list.try_lock() {
+                show(hooks.iter().map(|(_, hook)| hook), |hook| hook.payload(), visit);
+            }
+        }
+        if let Some(metadata) = self.metadata.get() {
+            visit(Held::Payload(&**metadata));
+        }
+    }
+}
+
+/// Shows the objects of hooks. One that runs just now is held by the engine too, which may not be counted on.
+pub(crate) fn show<'a, H: ?Sized + 'a>(
+    hooks: impl Iterator<Item = &'a Arc<H>>,
+    payload: impl Fn(&H) -> Option<&(dyn Any + Send + Sync)>,
+    visit: &mut Visit<'_>,
+) {
+    for hook in hooks.filter(|hook| Arc::strong_count(hook) == 1) {
+        if let Some(payload) = payload(hook) {
+            visit(Held::Payload(payload));
+        }
+    }
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);

@@ -14,6 +14,8 @@ const INFERENCE: u8 = 2;
 const PACKING: u8 = 4;
 /// Operations are watched; see [`observe`](super::observe).
 const OBSERVING: u8 = 8;
+/// Somebody hears of changes in place; see [`watch`](super::watch).
+const WATCHED: u8 = 16;
 
 #[inline]
 fn set(bit: u8, on: bool) -> bool {
@@ -27,6 +29,12 @@ fn set(bit: u8, on: bool) -> bool {
 /// Whether operations on this thread record history.
 #[inline]
 pub fn is_grad_enabled() -> bool {
+    MODE.get() & (GRAD | INFERENCE) == GRAD
+}
+
+/// Whether recording is switched on, though inference mode may overrule it.
+#[inline]
+pub fn is_grad_switched_on() -> bool {
     MODE.get() & GRAD != 0
 }
 
@@ -34,7 +42,7 @@ pub fn is_grad_enabled() -> bool {
 #[inline]
 pub(crate) fn records_plainly() -> Option<bool> {
     let mode = MODE.get();
-    if mode & (PACKING | OBSERVING) != 0 { None } else { Some(mode & GRAD != 0) }
+    if mode & (PACKING | OBSERVING) != 0 { None } else { Some(mode & (GRAD | INFERENCE) == GRAD) }
 }
 
 /// Whether values that this thread saves go to hooks first.
@@ -72,6 +80,15 @@ pub(crate) fn is_observing() -> bool {
 
 pub(super) fn set_observing(on: bool) -> bool {
     set(OBSERVING, on)
+}
+
+#[inline]
+pub(super) fn is_watched() -> bool {
+    MODE.get() & WATCHED != 0
+}
+
+pub(super) fn set_watched(on: bool) {
+    set(WATCHED, on);
 }
 
 /// Restores the grad mode it was made under.

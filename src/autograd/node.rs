@@ -1,6 +1,7 @@
 //! Nodes and edges: the graph. A node is one allocation, an [`Arc`] of a head that the engine reads and a body that knows
 //! its derivative. Graphs are dropped iteratively, however deep.
 
+use super::held::Visit;
 use super::hooks::NodeHooks;
 use super::saved::SavedTensor;
 use crate::callsite::CallSite;
@@ -123,30 +124,36 @@ pub trait Backward: Send + Sync {
         false
     }
 
+    /// Whether it runs code of the embedding language.
+    fn is_foreign(&self) -> bool {
+        false
+    }
+
     /// The leaf that this node accumulates into, if it is an `AccumulateGrad`.
     fn leaf(&self) -> Option<&Tensor> {
         None
     }
 
-    /// What it keeps in memory for backward, by PyTorch's attribute names without the `_saved_` prefix; nothing once it has
-    /// let go of it.
-    fn kept(&self) -> Option<Vec<(Cow<'static, str>, SavedTensor)>> {
-        Some(Vec::new())
-    }
-
-    /// The values saved for backward that are attributes of the node, by the same names.
+    /// The values saved for backward, by PyTorch's attribute names without the `_saved_` prefix; nothing once freed.
     fn saved(&self) -> Vec<(Cow<'static, str>, SavedAttribute)> {
-        let kept = self.kept().unwrap_or_default();
-        kept.into_iter().map(|(name, value)| (name, SavedAttribute::Tensor(value))).collect()
+        Vec::new()
     }
 
-    /// The body itself, for the room that made it.
-    fn as_any(&self) -> Option<&dyn std::any::Any> {
+    /// The names that saved values may have, if they were freed.
+    fn freed(&self) -> Option<Vec<Cow<'static, str>>> {
         None
     }
 
-    /// What the embedding language keeps in this node (a custom function's context).
-    fn payload(&self) -> Option<&(dyn std::any::Any + Send + Sync)> {
+    /// Puts another value in the place of the tensor at place `k` of [`saved`](Self::saved). Returns false if there is none.
+    fn replace_saved(&self, _k: usize, _value: SavedTensor) -> bool {
+        false
+    }
+
+    /// Shows what it holds of the graph. What is not shown is never collected, and never harmed.
+    fn held(&self, _visit: &mut Visit<'_>) {}
+
+    /// The body itself, for the room that made it.
+    fn as_any(&self) -> Option<&dyn std::any::Any> {
         None
     }
 }
@@ -155,8 +162,8 @@ pub trait Backward: Send + Sync {
 pub enum SavedAttribute {
     /// A tensor, to be unpacked.
     Tensor(SavedTensor),
-    /// A number.
-    Scalar(crate::scalar::Scalar),
+    /// A member of a list of tensors, at this place of it; nothing where none was given.
+    Member(usize, Option<SavedTensor>),
 }
 
 /// A pointer to a node's output, or to nothing. Dropping one never recurses into the graph behind it.

@@ -1,25 +1,28 @@
 //! Values kept for backward: a snapshot of the body, the version it had, and for inputs the tensor itself. A saved result
 //! does not own its node, which would be a cycle; it finds its history in the node that unpacks it.
 
+use super::held::{Held, Visit};
 use super::mode;
 use super::node::{Edge, Meta, NodeRef};
 use crate::error::{Error, Result, bail};
 use crate::storage::Storage;
 use crate::tensor::{Body, Tensor};
-use std::any::Any;
 use std::cell::RefCell;
 use std::sync::Arc;
 
 /// Functions that put saved values away when they are saved, and bring them back when they are needed.
 pub trait SavedHooks: Send + Sync {
     /// Takes a value, without history, and returns what is kept in its place. It must not change the value.
-    fn pack(&self, value: &Tensor) -> Result<Packed>;
-    /// The value again, of the same shape and dtype.
-    fn unpack(&self, packed: &Packed) -> Result<Tensor>;
+    fn pack(&self, value: &Tensor) -> Result<Box<dyn Packed>>;
 }
 
-/// What a hook keeps in the place of a value.
-pub type Packed = Box<dyn Any + Send + Sync>;
+/// What is kept in the place of a value.
+pub trait Packed: Send + Sync {
+    /// The value again, of the same shape and dtype.
+    fn unpack(&self) -> Result<Tensor>;
+    /// Shows what it holds.
+    fn held(&self, _visit: &mut Visit<'_>) {}
+}
 
 thread_local! {
     static HOOKS: RefCell<Vec<Arc<dyn SavedHooks>>> = const { RefCell::new(Vec::new()) };
@@ -55,7 +58,7 @@ pub enum Holding<'a> {
     /// In memory, with the input that it is; none for results and copies.
     Here(Meta, &'a Storage, Option<&'a Tensor>),
     /// With the hooks, which keep this in its place.
-    Away(Meta, &'a Packed),
+    Away(Meta, &'a dyn Packed),
 }
 
 #[derive(Clone)]
@@ -72,8 +75,7 @@ enum Origin {
 
 /// A value that hooks keep.
 struct Away {
-    hooks: Arc<dyn SavedHooks>,
-    packed: Packed,
+    packed: Box<dyn Packed>,
     /// The history it had.
     history: Edge,
     /// Which result of its node it is, if it is one.
@@ -134,16 +136,44 @@ impl SavedTensor {
     fn put_away(op: &'static str, body: &Arc<Body>, history: Edge, result: Option<u32>) -> Result<SavedTensor> {
         let hooks = HOOKS.with_borrow(|all| all.last().cloned());
         let hooks = hooks.expect("the mode says that hooks are installed");
+        SavedTensor::hand_to(&*hooks, op, body, history, result)
+    }
+
+    /// The same value, put away by hooks of its own.
+    ///
+    /// # Errors
+    /// `RuntimeError` if hooks have it already, or change it; whatever a hook raises.
+    pub fn packed_by(&self, hooks: &dyn SavedHooks) -> Result<SavedTensor> {
+        const OP: &str = "register_hooks";
+        let Some(body) = &self.body else {
+            bail!(runtime OP, "Calling register_hooks on a saved tensor whose hooks have already been set. Hint: only one pair of hooks is allowed at a time.");
+        };
+        let (history, result) = match &self.origin {
+            Origin::Input(tensor) => (tensor.edge(), None),
+            Origin::Result(nr) => (Edge::NONE, Some(*nr)),
+            Origin::Copy(edge) => (edge.clone(), None),
+            Origin::Away(away) => (away.history.clone(), away.result),
+        };
+        SavedTensor::hand_to(hooks, OP, body, history, result)
+    }
+
+    fn hand_to(
+        hooks: &dyn SavedHooks,
+        op: &'static str,
+        body: &Arc<Body>,
+        history: Edge,
+        result: Option<u32>,
+    ) -> Result<SavedTensor> {
         let version = body.version();
         let packed = {
             let _mode = mode::GradMode::set(false);
             hooks.pack(&Tensor::from_shared(body.clone()))?
         };
         if body.version() != version {
-            bail!(runtime op, "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook can not be modified by in-place operations as this can lead to unexpected side-effects. Please open an issue if you need to perform in-place operations on the input to a pack hook.");
+            bail!(runtime op, "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook cannot be modified by in-place operations as this can lead to unexpected side-effects. Please open an issue if you need to perform in-place operations on the input to a pack hook.");
         }
         let meta = Meta { sizes: body.layout.sizes.clone(), dtype: body.dtype };
-        let away = Away { hooks, packed, history, result, meta };
+        let away = Away { packed, history, result, meta };
         Ok(SavedTensor { body: None, origin: Origin::Away(Arc::new(away)), version })
     }
 
@@ -151,12 +181,26 @@ impl SavedTensor {
     pub fn holding(&self) -> Holding<'_> {
         let meta = |body: &Body| Meta { sizes: body.layout.sizes.clone(), dtype: body.dtype };
         match (&self.origin, &self.body) {
-            (Origin::Away(away), _) => Holding::Away(away.meta.clone(), &away.packed),
+            (Origin::Away(away), _) => Holding::Away(away.meta.clone(), &*away.packed),
             (Origin::Input(tensor), Some(body)) => Holding::Here(meta(body), &body.storage, Some(tensor)),
             (_, body) => {
                 let body = body.as_ref().expect("what no hook has is here");
                 Holding::Here(meta(body), &body.storage, None)
             }
+        }
+    }
+
+    /// Shows what it holds. Copies of it share what hooks keep, which is then nobody's alone.
+    pub fn held(&self, visit: &mut Visit<'_>) {
+        match &self.origin {
+            Origin::Input(tensor) => visit(Held::Tensor(tensor)),
+            Origin::Result(_) => {}
+            Origin::Copy(edge) => edge.held(visit),
+            Origin::Away(away) if Arc::strong_count(away) == 1 => {
+                away.history.held(visit);
+                away.packed.held(visit);
+            }
+            Origin::Away(_) => {}
         }
     }
 
@@ -231,7 +275,7 @@ impl SavedTensor {
 impl Away {
     fn fetch(&self) -> Result<Arc<Body>> {
         let _mode = mode::GradMode::set(false);
-        let body = self.hooks.unpack(&self.packed)?.body();
+        let body = self.packed.unpack()?.body();
         if body.layout.sizes != self.meta.sizes || body.dtype != self.meta.dtype {
             return Err(Error::runtime(
                 "backward",

@@ -5,7 +5,6 @@ use super::combine::fresh;
 use super::copy::dense_like;
 use super::op::Rule::Composite as C;
 use super::op::{FUNCTION, METHOD, NN, OUT, Outputs, op};
-use crate::autograd::mode;
 use crate::backend::cpu;
 use crate::dtype::{Category, DType};
 use crate::error::{Result, bail};
@@ -216,9 +215,7 @@ impl Options {
         if let Some(device) = self.device.filter(|d| !matches!(&**d, "cpu" | "cpu:0")) {
             bail!(runtime op, "Expected one of cpu device type at start of device string: {device}");
         }
-        if mode::is_inference_mode() {
-            t.mark_inference();
-        }
+        let t = t.born();
         if !self.requires_grad {
             return Ok(smallvec![t]);
         }

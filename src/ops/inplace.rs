@@ -2,8 +2,8 @@
 
 use super::copy;
 use super::strided::{CopySlices, view_of};
-use crate::autograd::mode;
 use crate::autograd::node::{Edge, NodeRef};
+use crate::autograd::{mode, watch};
 use crate::error::{Result, bail};
 use crate::shape::Dims;
 use crate::storage::Storage;
@@ -24,7 +24,8 @@ pub(crate) fn check(op: &'static str, target: &Tensor, records: bool) -> Result<
     if body.layout.overlaps_itself() {
         bail!(runtime op, "unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please clone() the tensor before performing the operation.\n{op}: the tensor has shape {:?} and strides {:?}", body.layout.sizes, body.layout.strides);
     }
-    check_history(op, target, records)
+    check_history(op, target, records)?;
+    watch::before_write(target)
 }
 
 /// The part of [`check`] that looks at history and not at memory.
@@ -44,6 +45,9 @@ pub(crate) fn check_history(op: &'static str, target: &Tensor, records: bool) ->
             Creation::Plain => {}
             Creation::NoGrad => {
                 bail!(runtime op, "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either both inside the no_grad block (if you don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked).")
+            }
+            Creation::Inference => {
+                bail!(runtime op, "A view was created in inference mode and is being modified inplace in normal mode. Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either both inside the inference_mode block (if you don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked).")
             }
             Creation::InFunction => {
                 let edge = target.grad_fn();

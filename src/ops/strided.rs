@@ -6,8 +6,8 @@ use super::op::Rule::{Structured as S, View as V};
 use super::op::{FUNCTION, METHOD, op};
 use super::structured::Structured;
 use super::view::View;
-use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, NodeRef, SavedAttribute};
-use crate::autograd::saved::SavedTensor;
+use crate::autograd::held::{Held, Visit};
+use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, NodeRef};
 use crate::backend::cpu;
 use crate::error::{Result, bail};
 use crate::shape::{Dims, Layout, Strides};
@@ -194,12 +194,7 @@ impl Backward for CopySlices {
         self.inner.body.release();
     }
 
-    fn kept(&self) -> Option<Vec<(Cow<'static, str>, SavedTensor)>> {
-        self.inner.body.kept()
-    }
-
-    /// As attributes they would be of the modification, whose shape is another than this node's.
-    fn saved(&self) -> Vec<(Cow<'static, str>, SavedAttribute)> {
-        Vec::new()
+    fn held(&self, visit: &mut Visit<'_>) {
+        visit(Held::Node(&self.inner));
     }
 }

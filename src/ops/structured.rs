@@ -2,9 +2,10 @@
 //! which makes every higher derivative follow.
 
 use super::args::{Arg, Args, Read};
-use super::op::{Kind, Op, Outputs};
+use super::op::{Kind, Op, Outputs, Returns};
+use crate::autograd::held::Visit;
 use crate::autograd::mode::{self, GradMode};
-use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node};
+use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, SavedAttribute};
 use crate::autograd::saved::{SavedTensor, freed};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -310,25 +311,59 @@ impl Backward for StructuredBackward {
         }
     }
 
-    fn kept(&self) -> Option<Vec<(Cow<'static, str>, SavedTensor)>> {
-        let names: Vec<&'static str> = self
-            .op
-            .params
-            .iter()
-            .filter(|p| matches!(p.kind, Kind::Tensor | Kind::OptTensor | Kind::Operand | Kind::OptOperand))
-            .map(|p| p.name)
-            .collect();
+    fn saved(&self) -> Vec<(Cow<'static, str>, SavedAttribute)> {
+        let names = self.names();
         let saved = self.saved.lock();
-        let tensors = saved.as_ref()?.iter().map(|(save, value)| {
+        let tensors = saved.iter().flatten().map(|(save, value)| {
             let name = match *save {
-                Save::Input(k) | Save::InputFor(k, _) => {
-                    names.get(k).copied().map_or("tensors", |n| if n == "input" { "self" } else { n })
-                }
-                Save::Output(_) => "result",
-                Save::Index(i) | Save::IndexOf(i, _) => self.op.params[i].name,
+                Save::Input(k) | Save::InputFor(k, _) => names.get(k).copied().unwrap_or("tensors").into(),
+                Save::Output(k) => self.result(k),
+                Save::Index(i) | Save::IndexOf(i, _) => self.op.params[i].name.into(),
             };
-            (Cow::Borrowed(name), value.clone())
+            let value = match *save {
+                Save::IndexOf(_, at) => SavedAttribute::Member(at, Some(value.clone())),
+                _ => SavedAttribute::Tensor(value.clone()),
+            };
+            (name, value)
         });
-        Some(tensors.collect())
+        tensors.collect()
+    }
+
+    fn freed(&self) -> Option<Vec<Cow<'static, str>>> {
+        let params = self.op.params.iter().map(|p| Cow::Borrowed(p.name));
+        let results = (0..4).map(|k| self.result(k));
+        self.saved.lock().is_none().then(|| params.chain(["self".into()]).chain(results).collect())
+    }
+
+    fn replace_saved(&self, k: usize, value: SavedTensor) -> bool {
+        let mut saved = self.saved.lock();
+        let Some(slot) = saved.as_mut().and_then(|s| s.get_mut(k)) else { return false };
+        let old = std::mem::replace(&mut slot.1, value);
+        drop(saved);
+        drop(old);
+        true
+    }
+
+    fn held(&self, visit: &mut Visit<'_>) {
+        let Some(saved) = self.saved.try_lock() else { return };
+        saved.iter().flatten().for_each(|(_, value)| value.held(visit));
+    }
+}
+
+impl StructuredBackward {
+    /// PyTorch's names of the tensor arguments, one for each edge.
+    fn names(&self) -> Vec<&'static str> {
+        let tensors = |kind| matches!(kind, Kind::Tensor | Kind::OptTensor | Kind::Operand | Kind::OptOperand);
+        let params = self.op.params.iter().filter(|p| tensors(p.kind));
+        params.map(|p| if p.name == "input" { "self" } else { p.name }).collect()
+    }
+
+    /// PyTorch's name of result `k`.
+    fn result(&self, k: usize) -> Cow<'static, str> {
+        match self.op.returns {
+            Returns::Fields(names) if k < names.len() => names[k].into(),
+            Returns::Tuple => format!("result{k}").into(),
+            _ => "result".into(),
+        }
     }
 }

@@ -32,11 +32,7 @@ pub(super) fn forward(op: &'static Op, rule: &View, args: &Args) -> Result<Outpu
     let body = input.body();
     let layouts = (rule.layouts)(&body.layout, args)?;
     let recording = mode::is_grad_enabled();
-    let creation = match (rule.multiple, recording) {
-        (true, _) => Creation::Multiple(op.node),
-        (false, false) => Creation::NoGrad,
-        (false, true) => Creation::Plain,
-    };
+    let creation = if rule.multiple { Creation::Multiple(op.node) } else { Creation::now() };
     let outputs: Outputs = layouts.into_iter().map(|layout| Tensor::from_body(body.with_layout(layout))).collect();
     for out in &outputs {
         if input.is_inference() {
@@ -96,7 +92,7 @@ pub(super) fn single(
     if input.is_inference() {
         out.mark_inference();
     } else {
-        out.set_view(input, if recording { Creation::Plain } else { Creation::NoGrad });
+        out.set_view(input, Creation::now());
     }
     if recording && input.requires_grad() {
         record(op, &args(), Some(&body.layout), rule.backward, &[], std::slice::from_ref(&out))?;

@@ -1,7 +1,7 @@
 //! Tensors from Python data and back: nested lists, conversion, pickling, copying, printing options.
 
 use super::bind::{self, sequence};
-use super::callsite::detached;
+use super::collector::detached;
 use super::dtype;
 use super::identity::{wrap, wrap_new};
 use super::numpy;
@@ -253,7 +253,7 @@ pub(super) fn tensor<'py>(
         let text = c"To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).";
         PyErr::warn(py, &py.get_type::<PyUserWarning>(), text, 1)?;
     }
-    let t = from_data(data, opt_dtype(dtype)?)?;
+    let t = from_data(data, opt_dtype(dtype)?)?.born();
     if requires_grad {
         if !t.dtype().is_float() {
             return Err(PyRuntimeError::new_err(
@@ -287,9 +287,9 @@ pub(super) fn as_tensor<'py>(
     if numpy::is_array(data)?
         && let Ok(t) = numpy::from_buffer(data, true)
     {
-        return Ok(wrap(py, &want.map_or(Ok(t.clone()), |d| ops::to_dtype(&t, d))?)?.into_any());
+        return Ok(wrap(py, &want.map_or(Ok(t.clone()), |d| ops::to_dtype(&t, d))?.born())?.into_any());
     }
-    Ok(wrap_new(py, from_data(data, want)?)?.into_any())
+    Ok(wrap_new(py, from_data(data, want)?.born())?.into_any())
 }
 
 /// `Tensor(...)`: sizes or data, in the default dtype.

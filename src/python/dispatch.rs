@@ -2,7 +2,7 @@
 //! made; functions carry their row in the capsule they are bound to.
 
 use super::bind::{self, Given};
-use super::callsite::detached;
+use super::collector::detached;
 use super::error::guarded;
 use super::identity::{wrap, wrap_outputs};
 use super::tensor::PyTensor;

@@ -2,10 +2,12 @@
 //! own Python object; the node owns it, and it knows the node weakly.
 
 use super::bind;
+use super::collector::Payload;
 use super::error::carry;
-use super::graph::{Payload, PyNode};
+use super::graph::PyNode;
 use super::identity::{wrap, wrap_new};
 use super::tensor::PyTensor;
+use crate::autograd::held::{Held, Visit};
 use crate::autograd::mode::{self, GradMode};
 use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, NodeRef, SavedAttribute};
 use crate::autograd::saved::{SavedTensor, freed};
@@ -18,6 +20,9 @@ use pyo3::types::PyTuple;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::borrow::Cow;
+
+/// The name, among a node's attributes, of what `save_for_backward` was given.
+const TENSORS: &str = "tensors";
 
 /// The node of a custom function.
 pub(super) struct PyBackward {
@@ -50,19 +55,33 @@ impl Backward for PyBackward {
         }
     }
 
-    fn kept(&self) -> Option<Vec<(Cow<'static, str>, SavedTensor)>> {
-        let saved = self.saved.lock();
-        let tensors = saved.as_ref()?.iter().enumerate();
-        Some(tensors.filter_map(|(k, s)| Some((format!("saved_tensors[{k}]").into(), s.clone()?))).collect())
+    fn freed(&self) -> Option<Vec<Cow<'static, str>>> {
+        self.saved.lock().is_none().then(|| vec![TENSORS.into()])
     }
 
-    /// The context has `saved_tensors` for them.
     fn saved(&self) -> Vec<(Cow<'static, str>, SavedAttribute)> {
-        Vec::new()
+        let saved = self.saved.lock();
+        let tensors = saved.iter().flatten().enumerate();
+        tensors.map(|(at, value)| (TENSORS.into(), SavedAttribute::Member(at, value.clone()))).collect()
     }
 
-    fn payload(&self) -> Option<&(dyn Any + Send + Sync)> {
-        Some(&self.ctx.0)
+    fn replace_saved(&self, k: usize, value: SavedTensor) -> bool {
+        let mut saved = self.saved.lock();
+        let Some(slot) = saved.as_mut().and_then(|s| s.get_mut(k)) else { return false };
+        let old = slot.replace(value);
+        drop(saved);
+        drop(old);
+        true
+    }
+
+    fn held(&self, visit: &mut Visit<'_>) {
+        visit(Held::Payload(&self.ctx));
+        let Some(saved) = self.saved.try_lock() else { return };
+        saved.iter().flatten().flatten().for_each(|value| value.held(visit));
+    }
+
+    fn is_foreign(&self) -> bool {
+        true
     }
 
     fn as_any(&self) -> Option<&dyn Any> {

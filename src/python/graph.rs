@@ -2,42 +2,24 @@
 //! know of it.
 
 use super::bind;
+use super::collector::{self, Payload};
 use super::error::{carry, guarded};
 use super::identity::{Slot, alive, wrap};
 use super::tensor::{PyTensor, size};
-use super::{data, dtype};
+use super::{dtype, saved};
 use crate::autograd::hooks::{HookHandle, NodeHook, TensorHook, next_id};
-use crate::autograd::node::{Grads, Node, NodeRef, SavedAttribute};
+use crate::autograd::node::{Grads, Node, NodeRef};
 use crate::autograd::{self, BackwardOptions, GradOptions};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
+use parking_lot::Mutex;
 use pyo3::exceptions::{PyAttributeError, PyRuntimeError, PyTypeError, PyUserWarning};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 use std::any::Any;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
-
-/// Python objects that the graph holds; while there are none, the collector need not look into it.
-static PAYLOADS: AtomicUsize = AtomicUsize::new(0);
-
-/// A Python object held by the graph.
-pub(super) struct Payload(pub(super) Py<PyAny>);
-
-impl Payload {
-    pub(super) fn new(object: Py<PyAny>) -> Payload {
-        PAYLOADS.fetch_add(1, Ordering::Relaxed);
-        Payload(object)
-    }
-}
-
-impl Drop for Payload {
-    fn drop(&mut self) {
-        PAYLOADS.fetch_sub(1, Ordering::Relaxed);
-    }
-}
+use std::sync::Arc;
 
 // ---- hooks -------------------------------------------------------------------------------------------------------------
 
@@ -65,7 +47,7 @@ impl TensorHook for PyTensorHook {
         Python::attach(|py| self.0.0.bind(py).getattr("__name__").map_or_else(|_| "hook".into(), |n| n.to_string()))
     }
     fn payload(&self) -> Option<&(dyn Any + Send + Sync)> {
-        Some(&self.0.0)
+        Some(&self.0)
     }
 }
 
@@ -87,7 +69,7 @@ impl TensorHook for PyPostHook {
         .map_err(carry)
     }
     fn payload(&self) -> Option<&(dyn Any + Send + Sync)> {
-        Some(&self.0.0)
+        Some(&self.0)
     }
 }
 
@@ -130,7 +112,7 @@ impl NodeHook for PyNodeHook {
         .map_err(carry)
     }
     fn payload(&self) -> Option<&(dyn Any + Send + Sync)> {
-        Some(&self.payload.0)
+        Some(&self.payload)
     }
 }
 
@@ -186,7 +168,7 @@ pub(super) fn register_post_hook(t: &Tensor, hook: Py<PyAny>) -> PyResult<PyHand
 /// A step of the graph. Each kind of node has a class of its own, named as PyTorch names it.
 #[pyclass(subclass, dict, weakref, frozen, name = "Node", module = "rustgrad.autograd.graph")]
 pub(super) struct PyNode {
-    node: OnceLock<Link>,
+    node: Mutex<Option<Link>>,
     slot: Slot,
 }
 
@@ -226,7 +208,7 @@ pub(super) fn wrap_node<'py>(py: Python<'py>, node: &NodeRef) -> PyResult<Bound<
     }
     let object = class_of(py, &node.name())?.call0()?;
     let inner = object.cast::<PyNode>()?;
-    let _ = inner.get().node.set(Link::Strong(node.clone()));
+    *inner.get().node.lock() = Some(Link::Strong(node.clone()));
     inner.get().slot.fill(object.as_ptr(), &node.python);
     Ok(object)
 }
@@ -234,9 +216,17 @@ pub(super) fn wrap_node<'py>(py: Python<'py>, node: &NodeRef) -> PyResult<Bound<
 impl PyNode {
     /// The node, if there is one and it is alive.
     pub(super) fn try_node(&self) -> Option<NodeRef> {
-        match self.node.get()? {
+        match self.node.lock().as_ref()? {
             Link::Strong(node) => Some(node.clone()),
             Link::Weak(node) => node.upgrade(),
+        }
+    }
+
+    /// The node, if this object keeps it alive.
+    pub(super) fn owned(&self) -> Option<NodeRef> {
+        match self.node.lock().as_ref()? {
+            Link::Strong(node) => Some(node.clone()),
+            Link::Weak(_) => None,
         }
     }
 
@@ -246,7 +236,7 @@ impl PyNode {
 
     /// Makes this object, which lies at `address`, the node's own.
     pub(super) fn attach(&self, node: &NodeRef, address: *mut pyo3::ffi::PyObject) {
-        let _ = self.node.set(Link::Weak(Arc::downgrade(node)));
+        *self.node.lock() = Some(Link::Weak(Arc::downgrade(node)));
         self.slot.fill(address, &node.python);
     }
 }
@@ -255,7 +245,7 @@ impl PyNode {
 impl PyNode {
     #[new]
     fn new() -> PyNode {
-        PyNode { node: OnceLock::new(), slot: Slot::default() }
+        PyNode { node: Mutex::new(None), slot: Slot::default() }
     }
     fn name(&self) -> PyResult<String> {
         let node = self.node()?;
@@ -273,13 +263,18 @@ impl PyNode {
     }
     #[getter]
     fn metadata<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let dict = slf.as_any().getattr("__dict__")?;
-        if let Ok(known) = dict.get_item("_metadata") {
-            return Ok(known);
+        let py = slf.py();
+        let fresh = || PyDict::new(py).into_any();
+        let Some(node) = slf.get().owned() else {
+            // The context of a custom function lives as long as its node.
+            let attributes = slf.as_any().getattr("__dict__")?;
+            return attributes.call_method1("setdefault", ("_metadata", fresh()));
+        };
+        let kept = node.hooks_mut().metadata.get_or_init(|| Box::new(Payload::new(fresh().unbind())));
+        match kept.downcast_ref::<Payload>() {
+            Some(kept) => Ok(kept.0.bind(py).clone()),
+            None => Err(PyRuntimeError::new_err("the metadata of this node is no Python object")),
         }
-        let fresh = PyDict::new(slf.py());
-        dict.set_item("_metadata", &fresh)?;
-        Ok(fresh.into_any())
     }
     fn _sequence_nr(&self) -> PyResult<u64> {
         Ok(self.node()?.sequence)
@@ -311,24 +306,32 @@ impl PyNode {
         {
             return Ok(wrap(py, leaf)?.into_any());
         }
-        if let Some(wanted) = name.strip_prefix("_saved_") {
-            for (saved, value) in node.body.saved() {
-                if saved == wanted {
-                    return match value {
-                        SavedAttribute::Tensor(t) => Ok(wrap(py, &t.unpack(&node)?)?.into_any()),
-                        SavedAttribute::Scalar(s) => data::scalar_object(py, s),
-                    };
-                }
-            }
+        if let Some(found) = saved::attribute(py, &node, name)? {
+            return Ok(found);
         }
         Err(PyAttributeError::new_err(format!("'{}' object has no attribute '{name}'", slf.get_type().name()?)))
     }
     fn __dir__<'py>(slf: &Bound<'py, Self>) -> PyResult<Vec<String>> {
         let mut names: Vec<String> = slf.py().get_type::<PyAny>().call_method1("__dir__", (slf,))?.extract()?;
         if let Some(node) = slf.get().try_node() {
-            names.extend(node.body.saved().into_iter().map(|(n, _)| format!("_saved_{n}")));
+            names.extend(saved::attribute_names(&node));
         }
         Ok(names)
+    }
+    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        if !self.slot.is_made() {
+            return Ok(());
+        }
+        match self.node.try_lock().as_deref() {
+            Some(Some(Link::Strong(node))) => collector::traverse_node(node, &visit),
+            _ => Ok(()),
+        }
+    }
+    fn __clear__(&self) {
+        let link = self.node.lock().take_if(|link| matches!(link, Link::Strong(_)));
+        if let Some(Link::Strong(node)) = link {
+            self.slot.clear(&node.python);
+        }
     }
 }
 
@@ -382,7 +385,7 @@ fn tensors(items: &[Bound<'_, PyAny>], what: &str) -> PyResult<Vec<Tensor>> {
         .enumerate()
         .map(|(k, o)| match bind::tensor(o) {
             Some(t) => Ok(t),
-            None => super::saved::tensor_of_edge(o)?.map_or_else(
+            None => saved::tensor_of_edge(o)?.map_or_else(
                 || {
                     let class = o.get_type().name()?;
                     Err(PyTypeError::new_err(format!(
@@ -488,71 +491,4 @@ pub(super) fn grad<'py>(
 /// Asks Python whether a signal has come in; `KeyboardInterrupt` stops the backward.
 pub(super) fn check_signals() -> Result<()> {
     Python::attach(|py| py.check_signals()).map_err(|e: PyErr| -> Error { carry(e) })
-}
-
-// ---- garbage collection ------------------------------------------------------------------------------------------------
-
-fn visit_payload(
-    payload: Option<&(dyn Any + Send + Sync)>,
-    visit: &PyVisit<'_>,
-) -> std::result::Result<(), PyTraverseError> {
-    match payload.and_then(|p| p.downcast_ref::<Py<PyAny>>()) {
-        Some(object) => visit.call(object),
-        None => Ok(()),
-    }
-}
-
-/// Shows the collector the Python objects that only this tensor keeps alive: its own hooks, and those of the nodes behind
-/// it for as long as each is held by the one before alone. What others hold too is not this tensor's to show.
-pub(super) fn traverse_tensor(t: &Tensor, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-    if PAYLOADS.load(Ordering::Relaxed) == 0 || Arc::strong_count(&t.0) != 1 {
-        return Ok(());
-    }
-    if let Some(extra) = t.existing_extra() {
-        for list in [&extra.hooks.tensor, &extra.hooks.post] {
-            if let Some(hooks) = list.try_lock() {
-                for (_, hook) in hooks.iter().filter(|(_, h)| Arc::strong_count(h) == 1) {
-                    visit_payload(hook.payload(), visit)?;
-                }
-            }
-        }
-    }
-    let Some(edge) = t.try_grad_fn() else { return Ok(()) };
-    let mut next: Vec<NodeRef> = edge.node().cloned().into_iter().collect();
-    drop(edge);
-    while let Some(node) = next.pop() {
-        // One reference is the edge's that led here, one is the walk's.
-        if Arc::strong_count(&node) != 2 {
-            continue;
-        }
-        visit_payload(node.body.payload(), visit)?;
-        if let Some(hooks) = node.hooks() {
-            if let Some(list) = hooks.tensor.try_lock() {
-                for (_, _, hook) in list.iter().filter(|(_, _, h)| Arc::strong_count(h) == 1) {
-                    visit_payload(hook.payload(), visit)?;
-                }
-            }
-            for list in [&hooks.pre, &hooks.post] {
-                if let Some(list) = list.try_lock() {
-                    for (_, hook) in list.iter().filter(|(_, h)| Arc::strong_count(h) == 1) {
-                        visit_payload(hook.payload(), visit)?;
-                    }
-                }
-            }
-        }
-        next.extend(node.edges.iter().filter_map(|e| e.node().cloned()));
-    }
-    Ok(())
-}
-
-/// Breaks the cycles that run through this tensor.
-pub(super) fn clear_tensor(t: &Tensor) {
-    if let Some(extra) = t.existing_extra() {
-        let tensor = std::mem::take(&mut *extra.hooks.tensor.lock());
-        let post = std::mem::take(&mut *extra.hooks.post.lock());
-        drop((tensor, post));
-    }
-    if Arc::strong_count(&t.0) == 1 && PAYLOADS.load(Ordering::Relaxed) > 0 {
-        t.drop_history();
-    }
 }

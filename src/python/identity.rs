@@ -13,10 +13,24 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use super::tensor::PyTensor;
 
 /// The slot in an object that remembers its own address, to clear the Rust side's slot when it dies.
-#[derive(Default)]
 pub(super) struct Slot(AtomicPtr<()>);
 
+impl Default for Slot {
+    fn default() -> Slot {
+        Slot(AtomicPtr::new(std::ptr::without_provenance_mut(Slot::NOWHERE)))
+    }
+}
+
 impl Slot {
+    /// What an object remembers that is not registered: no address, and not null.
+    const NOWHERE: usize = 1;
+
+    /// Whether the object it lies in has been given its value. While Python makes an object of a subclass, the collector may
+    /// come by before that and finds zeroed memory.
+    pub(super) fn is_made(&self) -> bool {
+        !self.0.load(Ordering::Acquire).is_null()
+    }
+
     pub(super) fn fill(&self, object: *mut ffi::PyObject, owner: &AtomicPtr<()>) {
         self.0.store(object.cast(), Ordering::Release);
         owner.store(object.cast(), Ordering::Release);

@@ -1,7 +1,7 @@
 //! `x[key]` and `x[key] = value`: a key is read once into index items, whose meaning `ops::getitem` knows.
 
 use super::bind;
-use super::callsite::detached;
+use super::collector::detached;
 use super::data;
 use super::error::guarded;
 use super::identity::wrap_new;

@@ -1,6 +1,8 @@
 //! What the extension module holds.
 
-use super::{callsite, data, dispatch, dtype, function, generator, graph, numpy, observe, report, saved, tensor};
+use super::{
+    callsite, collector, data, dispatch, dtype, function, generator, graph, numpy, observe, report, saved, tensor,
+};
 use crate::autograd::mode;
 use crate::dtype::{DType, Promotion};
 use crate::storage;
@@ -10,10 +12,10 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// Whether operations on this thread record history.
+/// Whether recording is switched on for this thread.
 #[pyfunction]
 fn is_grad_enabled() -> bool {
-    mode::is_grad_enabled()
+    mode::is_grad_switched_on()
 }
 
 #[pyfunction]
@@ -171,6 +173,8 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<graph::PyNode>()?;
     m.add_class::<graph::PyHandle>()?;
     m.add_class::<report::StorageRef>()?;
+    m.add_class::<saved::PySavedTensor>()?;
+    collector::init(m)?;
     m.add_class::<dtype::PyDType>()?;
     m.add_class::<dtype::PyDevice>()?;
     m.add_class::<generator::PyGenerator>()?;
@@ -232,7 +236,10 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         saved::_increment_version,
         saved::_current_graph_task_id,
         saved::_will_engine_execute_node,
-        saved::_is_checkpoint_valid
+        saved::_is_checkpoint_valid,
+        saved::_gradient_probe,
+        saved::_queue_callback,
+        saved::_set_write_watch
     ];
     dispatch::install_all(m)
 }

@@ -159,7 +159,7 @@ pub(super) fn from_numpy<'py>(ndarray: &Bound<'py, PyAny>) -> PyResult<Bound<'py
     if !is_array(ndarray)? {
         return Err(PyTypeError::new_err(format!("expected np.ndarray (got {})", ndarray.get_type().name()?)));
     }
-    super::identity::wrap_new(ndarray.py(), from_buffer(ndarray, true)?)
+    super::identity::wrap_new(ndarray.py(), from_buffer(ndarray, true)?.born())
 }
 
 /// Exports a tensor's memory through the buffer protocol, keeping it alive.
@@ -286,7 +286,7 @@ pub(super) fn frombuffer<'py>(
         return Err(PyValueError::new_err(format!("offset {offset} is no multiple of the element size {size}")));
     }
     let layout = Layout { sizes: Dims::from_slice(&[n]), strides: Strides::from_slice(&[1]), offset: offset / size };
-    let t = Tensor::from_body(Body::new(body.storage.clone(), layout, dtype));
+    let t = Tensor::from_body(Body::new(body.storage.clone(), layout, dtype)).born();
     t.set_requires_grad(requires_grad)?;
     super::identity::wrap_new(buffer.py(), t)
 }

@@ -1,8 +1,9 @@
 //! Python's side of watching: the tracer of values that are not finite, a Python function that sees every call, and the line
 //! that recorded a node.
 
+use super::collector::Payload;
 use super::error::carry;
-use super::graph::{Payload, PyNode};
+use super::graph::PyNode;
 use super::identity::wrap;
 use crate::autograd::node::{Grads, NodeRef};
 use crate::autograd::nonfinite::NonFinite;

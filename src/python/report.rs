@@ -1,11 +1,13 @@
 //! What reports of the graph read beside its public face: what a node keeps and how many hooks it has, which memory a tensor
 //! lies in. Nothing here runs a hook, brings a saved value back or looks at values.
 
+use super::collector::Payload;
 use super::dtype;
-use super::graph::{Payload, PyNode};
+use super::graph::PyNode;
 use super::tensor::{PyTensor, size};
-use crate::autograd::node::{NodeRef, upcoming_sequence};
-use crate::autograd::saved::Holding;
+use crate::autograd::held::Held;
+use crate::autograd::node::{Backward, NodeRef, SavedAttribute, upcoming_sequence};
+use crate::autograd::saved::{Holding, SavedTensor};
 use crate::storage::{self, WeakStorage};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -30,26 +32,56 @@ type Entry<'py> = (
 #[pyfunction]
 pub(super) fn _node_saved<'py>(node: &Bound<'py, PyNode>) -> PyResult<Option<Vec<Entry<'py>>>> {
     let py = node.py();
-    let Some(kept) = node_of(node)?.body.kept() else { return Ok(None) };
-    let entry = |(name, value): &(std::borrow::Cow<'static, str>, crate::autograd::saved::SavedTensor)| {
-        let (meta, kind, memory, packed) = match value.holding() {
-            Holding::Away(meta, packed) => {
-                let object = packed.downcast_ref::<Payload>().map(|p| p.0.bind(py).clone());
-                (meta, "packed", None, object)
-            }
-            Holding::Here(meta, storage, input) => {
-                let kind = match input {
-                    None => "result",
-                    Some(t) if !t.requires_grad() => "constant",
-                    Some(t) if t.is_leaf() => "leaf",
-                    Some(_) => "value",
-                };
-                (meta, kind, Some((storage.id(), storage.bytes())), None)
-            }
-        };
-        Ok((name.to_string(), size(py, &meta.sizes)?, dtype::object(py, meta.dtype)?, kind, memory, packed))
+    let node = node_of(node)?;
+    let mut kept = Vec::new();
+    let mut whole = keep(&node.body, &mut kept);
+    // A change of a part keeps what the change saved, in a node of its own.
+    node.body.held(&mut |held| {
+        if let Held::Node(inner) = held {
+            whole &= keep(&inner.body, &mut kept);
+        }
+    });
+    if !whole {
+        return Ok(None);
+    }
+    kept.iter().map(|(name, value)| entry(py, name, value)).collect::<PyResult<_>>().map(Some)
+}
+
+/// Adds what a node's body keeps; false if it has let go of it.
+fn keep(body: &dyn Backward, kept: &mut Vec<(String, SavedTensor)>) -> bool {
+    for (name, value) in body.saved() {
+        match value {
+            SavedAttribute::Tensor(value) => kept.push((name.into_owned(), value)),
+            SavedAttribute::Member(at, Some(value)) => kept.push((format!("{name}[{at}]"), value)),
+            SavedAttribute::Member(_, None) => {}
+        }
+    }
+    body.freed().is_none()
+}
+
+fn entry<'py>(py: Python<'py>, name: &str, value: &SavedTensor) -> PyResult<Entry<'py>> {
+    let (meta, kind, memory, packed) = match value.holding() {
+        Holding::Away(meta, packed) => {
+            let mut object = None;
+            packed.held(&mut |held| {
+                // What was packed comes first, then the function that unpacks it.
+                if let (None, Held::Payload(payload)) = (&object, held) {
+                    object = payload.downcast_ref::<Payload>().map(|p| p.0.bind(py).clone());
+                }
+            });
+            (meta, "packed", None, object)
+        }
+        Holding::Here(meta, storage, input) => {
+            let kind = match input {
+                None => "result",
+                Some(t) if !t.requires_grad() => "constant",
+                Some(t) if t.is_leaf() => "leaf",
+                Some(_) => "value",
+            };
+            (meta, kind, Some((storage.id(), storage.bytes())), None)
+        }
     };
-    kept.iter().map(entry).collect::<PyResult<_>>().map(Some)
+    Ok((name.to_owned(), size(py, &meta.sizes)?, dtype::object(py, meta.dtype)?, kind, memory, packed))
 }
 
 /// How many hooks a node has: on gradients of its outputs (a leaf's own among them), before it, after it, after a leaf's

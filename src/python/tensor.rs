@@ -2,7 +2,7 @@
 //! catalogue.
 
 use super::bind::{self, number};
-use super::callsite::detached;
+use super::collector::{self, detached};
 use super::dispatch::call_named;
 use super::error::guarded;
 use super::identity::{self, Slot, wrap, wrap_new};
@@ -198,6 +198,14 @@ impl PyTensor {
         }
         let _ = (class, kwargs);
         data::legacy(args).map(PyTensor::new)
+    }
+
+    /// An object that Python itself made (`Tensor([1.0])`, a subclass) becomes its tensor's own.
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn __init__(slf: &Bound<'_, Self>, _args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) {
+        if identity::alive::<PyTensor>(slf.py(), &slf.get().tensor.0.python).is_none() {
+            identity::register(slf);
+        }
     }
 
     /// A tensor object of a subclass over the values of `data`.
@@ -782,10 +790,13 @@ impl PyTensor {
     // ---- garbage collection ----------------------------------------------------------------------------------------
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        graph::traverse_tensor(&self.tensor, &visit)
+        if !self.slot.is_made() {
+            return Ok(());
+        }
+        collector::traverse_tensor(&self.tensor, &visit)
     }
     fn __clear__(&self) {
-        graph::clear_tensor(&self.tensor);
+        collector::clear_tensor(&self.tensor);
     }
 }
 

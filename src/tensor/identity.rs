@@ -3,7 +3,8 @@
 
 use super::{Body, INFERENCE, Impl, REQUIRES_GRAD, State, Tensor, VIEW};
 use crate::autograd::engine::AccumulateGrad;
-use crate::autograd::hooks::{List, TensorHook};
+use crate::autograd::held::{Held, Visit};
+use crate::autograd::hooks::{List, TensorHook, show};
 use crate::autograd::mode;
 use crate::autograd::node::{Edge, Node};
 use crate::error::{Result, bail};
@@ -35,10 +36,25 @@ pub(crate) enum Creation {
     Plain,
     /// While recording was off.
     NoGrad,
+    /// In inference mode.
+    Inference,
     /// As one of several views that an operation returned together.
     Multiple(&'static str),
     /// By a custom function, or because one returned its input.
     InFunction,
+}
+
+impl Creation {
+    /// By an ordinary view operation, in the mode of this thread.
+    pub(crate) fn now() -> Creation {
+        if mode::is_inference_mode() {
+            Creation::Inference
+        } else if mode::is_grad_enabled() {
+            Creation::Plain
+        } else {
+            Creation::NoGrad
+        }
+    }
 }
 
 /// What a view knows of its base.
@@ -78,7 +94,7 @@ impl Tensor {
         let _ = self.0.extra.set(Box::new(Extra { view: Some(info), ..Extra::default() }));
         self.set_flag(VIEW, true);
         // Without recording it has no history, yet it is seen to require a gradient, which keeps it from being modified later.
-        let required = creation == Creation::NoGrad && self.dtype().is_float();
+        let required = matches!(creation, Creation::NoGrad | Creation::Inference) && self.dtype().is_float();
         if required && self.view_info().is_some_and(|v| v.base.requires_grad()) {
             self.set_flag(REQUIRES_GRAD, true);
         }
@@ -136,6 +152,14 @@ impl Tensor {
         self.set_flag(INFERENCE, true);
     }
 
+    /// A fresh tensor that no operation made, in the mode of this thread.
+    pub(crate) fn born(self) -> Tensor {
+        if mode::is_inference_mode() {
+            self.mark_inference();
+        }
+        self
+    }
+
     /// The output of the node that made it; nothing for leaves.
     pub fn grad_fn(&self) -> Edge {
         if self.flag(VIEW) {
@@ -149,15 +173,34 @@ impl Tensor {
         self.0.state.lock().grad_fn.clone()
     }
 
-    /// The history as it is, if no other thread is changing it.
-    pub(crate) fn try_grad_fn(&self) -> Option<Edge> {
-        self.0.state.try_lock().map(|s| s.grad_fn.clone())
+    /// Shows what it holds of the graph: its history, its gradient, its hooks, the base it is a view of.
+    pub(crate) fn held(&self, visit: &mut Visit<'_>) {
+        if let Some(state) = self.0.state.try_lock() {
+            state.grad_fn.held(visit);
+        }
+        let Some(extra) = self.existing_extra() else { return };
+        if let Some(Some(grad)) = extra.grad.try_lock().as_deref() {
+            visit(Held::Tensor(grad));
+        }
+        for list in [&extra.hooks.tensor, &extra.hooks.post] {
+            if let Some(hooks) = list.try_lock() {
+                show(hooks.iter().map(|(_, hook)| hook), |hook| hook.payload(), visit);
+            }
+        }
+        if let Some(view) = &extra.view {
+            visit(Held::Tensor(&view.base));
+        }
     }
 
-    /// Lets go of the history, for a tensor that nobody will see again.
-    pub(crate) fn drop_history(&self) {
-        let old = std::mem::take(&mut self.0.state.lock().grad_fn);
-        drop(old);
+    /// Lets go of history, gradient and hooks, for a tensor that nobody will see again.
+    pub(crate) fn let_go(&self) {
+        let history = std::mem::take(&mut self.0.state.lock().grad_fn);
+        let Some(extra) = self.existing_extra() else { return };
+        let grad = extra.grad.lock().take();
+        let tensor = std::mem::take(&mut *extra.hooks.tensor.lock());
+        let post = std::mem::take(&mut *extra.hooks.post.lock());
+        // Here no lock is held: what goes may run anything.
+        drop((history, grad, tensor, post));
     }
 
     /// Where the gradient of this tensor goes: to the node that made it, or to its own accumulation.
@@ -280,7 +323,11 @@ impl Tensor {
     pub fn data(&self) -> Tensor {
         let mut body = (*self.body()).clone();
         body.version = super::Version::Own(Arc::new(AtomicU32::new(0)));
-        Tensor::from_body(body)
+        let t = Tensor::from_body(body);
+        if self.is_inference() {
+            t.mark_inference();
+        }
+        t
     }
 
     /// Gives the tensor the values, shape and dtype of another (`x.data = t`), keeping its identity, history, gradient and

@@ -284,8 +284,8 @@ def test_custom_functions_show_what_they_save_and_what_their_context_holds() -> 
     x, by = torch.ones(3, requires_grad=True), torch.ones(3)
     node = one(Scale.apply(x, by), "Scale")
     assert [(e.name, e.shape, e.origin, e.bytes, e.owned) for e in node.saved] == [
-        ("saved_tensors[0]", (3,), "leaf", 12, True),
-        ("saved_tensors[2]", (3,), "constant", 12, False),
+        ("tensors[0]", (3,), "leaf", 12, True),
+        ("tensors[2]", (3,), "constant", 12, False),
         ("ctx.extra", (10,), "context", 40, False),
     ]
     function = Scale.apply(x, by).grad_fn

@@ -15,12 +15,14 @@ from rustgrad.autograd import function as function
 from rustgrad.autograd import graph as graph
 from rustgrad.autograd.function import Function as Function
 from rustgrad.autograd.grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
+from rustgrad.autograd.variable import Variable as Variable
 
 if TYPE_CHECKING:
     from rustgrad._core import Tensor
 
 __all__ = [
     "Function",
+    "Variable",
     "backward",
     "enable_grad",
     "function",

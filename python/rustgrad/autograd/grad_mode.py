@@ -7,6 +7,7 @@ managers and as decorators. Nothing here looks at a tensor.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast, overload
@@ -54,7 +55,16 @@ class _ModeGuard:
         """Decorate `func`. A generator function is entered at each `next`, `send` and `throw`, left at each yield.
 
         A coroutine function gets no special treatment: the mode covers the making of the coroutine, not its running.
+        A class becomes a function that makes its instances inside; better decorate its `__init__`.
         """
+        if isinstance(func, type):
+            warnings.warn(
+                "Decorating classes is deprecated and will be disabled in future versions. You should only decorate "
+                "functions or methods. To preserve the current behavior of class decoration, you can directly decorate "
+                "the `__init__` method and nothing else.",
+                FutureWarning,
+                stacklevel=2,
+            )
         if _makes_generator(func):
             return cast(_F, self._wrap_generator(func))
 
@@ -151,11 +161,18 @@ class set_grad_enabled(_GradMode):
         mode: whether operations record a graph.
 
     As a decorator it restores the mode first, so that only calls of the decorated function are affected.
+
+    Raises:
+        TypeError: `mode` is no bool.
     """
 
     def __init__(self, mode: bool) -> None:
         super().__init__()
-        self._enabled = bool(mode)
+        if not isinstance(mode, bool):
+            raise TypeError(
+                f"set_grad_enabled(): argument 'enabled' (position 1) must be bool, not {type(mode).__name__}"
+            )
+        self.mode = self._enabled = mode
         self._before: bool | None = _core.is_grad_enabled()
         _core._set_grad_enabled(self._enabled)
 
@@ -176,7 +193,7 @@ class set_grad_enabled(_GradMode):
             _core._set_grad_enabled(self._enabled)
 
     def __repr__(self) -> str:
-        return f"set_grad_enabled(mode={self._enabled})"
+        return f"torch.autograd.grad_mode.set_grad_enabled(mode={self._enabled})"
 
 
 class inference_mode(_ModeGuard):
@@ -197,15 +214,15 @@ class inference_mode(_ModeGuard):
 
     def __init__(self, mode: bool = True) -> None:
         super().__init__()
-        self._mode = bool(mode)
+        self.mode = bool(mode)
 
     def _clone(self) -> Self:
-        return type(self)(self._mode)
+        return type(self)(self.mode)
 
     def __enter__(self) -> None:
         self._restore.append((_core.is_inference_mode_enabled(), _core.is_grad_enabled()))
-        _core._set_inference_mode(self._mode)
-        _core._set_grad_enabled(not self._mode)
+        _core._set_inference_mode(self.mode)
+        _core._set_grad_enabled(not self.mode)
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None

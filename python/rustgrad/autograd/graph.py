@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -19,10 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GradientEdge",
+    "HeldObject",
     "Node",
+    "allow_mutation_on_saved_tensors",
     "disable_saved_tensors_hooks",
     "get_gradient_edge",
     "increment_version",
+    "live_payloads",
     "register_multi_grad_hook",
     "save_on_cpu",
     "saved_tensors_hooks",
@@ -129,6 +134,97 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
         _disabled.message = before
 
 
+class _Kept:
+    """A value saved while changes in place were allowed: where `unpack` finds it."""
+
+    __slots__ = ("__weakref__", "value")
+
+    def __init__(self, value: Tensor) -> None:
+        self.value: Tensor | None = value
+
+
+class _AllowMutationOnSavedContext:
+    """What `allow_mutation_on_saved_tensors` gives its block. The graph owns what is kept; this only finds it."""
+
+    def __init__(self) -> None:
+        self._by_storage: dict[int, weakref.WeakSet[_Kept]] = {}
+
+    def _pack(self, value: Tensor) -> _Kept:
+        kept = _Kept(value)
+        self._by_storage.setdefault(value._storage_id(), weakref.WeakSet()).add(kept)
+        return kept
+
+    @staticmethod
+    def _unpack(kept: _Kept) -> Tensor:
+        if kept.value is None:
+            raise AssertionError(
+                "Trying to backward outside of the 'allow_mutation_on_saved_tensors' context"
+                "in which the graph was originally recorded."
+            )
+        return kept.value
+
+    def _before_write(self, target: Tensor) -> None:
+        """Copy what was saved of the memory that is about to be written."""
+        for kept in self._by_storage.pop(target._storage_id(), ()):
+            if kept.value is not None:
+                kept.value = kept.value.clone()
+
+    def clear(self) -> None:
+        """Forget everything saved so far: a backward that needs it raises `AssertionError`."""
+        for saved in self._by_storage.values():
+            for kept in saved:
+                kept.value = None
+        self._by_storage.clear()
+
+
+_mutable = threading.local()
+
+
+@contextlib.contextmanager
+def allow_mutation_on_saved_tensors() -> Iterator[_AllowMutationOnSavedContext]:
+    """Within this context, values saved for backward may be changed in place: they are copied just before.
+
+    Only values that are saved and changed inside, on the same thread, are treated so. The backward has to run inside, too.
+
+    Yields:
+        An object whose `clear()` lets go of everything that was saved.
+
+    Raises:
+        RuntimeError: contexts are nested.
+        AssertionError: from a backward outside of the context.
+    """
+    if getattr(_mutable, "inside", False):
+        raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
+    context = _AllowMutationOnSavedContext()
+    with saved_tensors_hooks(context._pack, context._unpack):
+        _mutable.inside = True
+        _core._set_write_watch(context._before_write)
+        try:
+            yield context
+        finally:
+            _core._set_write_watch(None)
+            _mutable.inside = False
+            context.clear()
+
+
+class HeldObject(NamedTuple):
+    """A Python object that the graph holds."""
+
+    holder: str
+    """The node, by name, or the leaf, by shape."""
+    object: Any
+    """The hook, context, packed value or metadata."""
+    collectable: bool
+    """Whether the garbage collector is told who holds it, so that a cycle through it is collected. It is not where several
+    tensors or nodes that Python holds share the holder: keep fewer of them, or remove the hook."""
+
+
+def live_payloads() -> list[HeldObject]:
+    """The Python objects held by the graphs of all tensors and nodes that are alive: where to look for a leak."""
+    wrappers = [item for item in gc.get_objects() if issubclass(type(item), _core.Tensor | _core.Node)]
+    return [HeldObject(*held) for held in _core._live_payloads(wrappers)]
+
+
 class _MultiHandle(RemovableHandle):
     """Removes the hooks of several tensors."""
 
@@ -181,7 +277,7 @@ def register_multi_grad_hook(
 
         return _MultiHandle([t.register_hook(first) for t in tensors])
 
-    nodes = [get_gradient_edge(t).node for t in tensors]
+    probes = [_core._gradient_probe(t) for t in tensors]
     waiting: dict[int, tuple[list[Tensor | None], list[int]]] = {}
 
     def collect(place: int) -> Callable[[Tensor], None]:
@@ -189,8 +285,8 @@ def register_multi_grad_hook(
             task = _core._current_graph_task_id()
             with lock:
                 if task not in waiting:
-                    expected = sum(map(_core._will_engine_execute_node, nodes))
-                    waiting[task] = ([None] * len(nodes), [expected])
+                    expected = sum(probe.is_computed() for probe in probes)
+                    waiting[task] = ([None] * len(probes), [expected])
                 grads, missing = waiting[task]
                 grads[place] = grad
                 missing[0] -= 1

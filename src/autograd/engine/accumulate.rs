@@ -1,5 +1,6 @@
 //! The end of every path: adding a gradient to a leaf's `.grad`.
 
+use crate::autograd::held::{Held, Visit};
 use crate::autograd::mode;
 use crate::autograd::node::{Backward, Call, Grads, Meta, Node, NodeRef};
 use crate::error::Result;
@@ -29,6 +30,10 @@ impl Backward for AccumulateGrad {
 
     fn leaf(&self) -> Option<&Tensor> {
         Some(&self.leaf)
+    }
+
+    fn held(&self, visit: &mut Visit<'_>) {
+        visit(Held::Tensor(&self.leaf));
     }
 
     fn backward(&self, _: &Call<'_>, mut grads: Grads) -> Result<Grads> {

@@ -9,9 +9,10 @@ use crate::error::{Error, Result, bail};
 use crate::ops;
 use crate::shape::expandable;
 use crate::tensor::Tensor;
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::cell::RefCell;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -59,7 +60,12 @@ struct Graph {
     create_graph: bool,
     /// Who watches the nodes.
     observer: Option<Arc<dyn Observer>>,
+    /// What to run when all nodes have run.
+    callbacks: Mutex<VecDeque<Callback>>,
 }
+
+/// Runs once, after a whole backward.
+pub type Callback = Box<dyn FnOnce() -> Result<()> + Send>;
 
 impl Graph {
     fn mark(&self, number: u32) -> u64 {
@@ -173,6 +179,19 @@ pub fn will_run(node: &NodeRef) -> Option<bool> {
     })
 }
 
+/// Has the backward that runs on this thread call a function when it is done, before it returns to its caller; functions
+/// queued by the function follow.
+///
+/// # Errors
+/// `RuntimeError` if none runs.
+pub fn queue_callback(callback: Callback) -> Result<()> {
+    match RUNNING.with_borrow(|all| all.last().cloned()) {
+        Some(graph) => graph.callbacks.lock().push_back(callback),
+        None => bail!(runtime "queue_callback", "Final callbacks can only be installed during backward pass."),
+    }
+    Ok(())
+}
+
 impl Task {
     /// Numbers what is reachable from the roots by way of nodes with sequence numbers of at least `oldest`, and counts the
     /// edges into each node.
@@ -190,6 +209,7 @@ impl Task {
             keep_graph,
             create_graph,
             observer: observer(),
+            callbacks: Mutex::default(),
         };
         let mut task = Task { graph, progress: Progress::default() };
         for root in roots {
@@ -294,7 +314,7 @@ impl Task {
             let grads = grads.map_err(|e| in_backward(e, node))?;
             graph.send(node, grads, &zeros, progress, &mut ready).map_err(|e| in_backward(e, node))?;
         }
-        Ok(())
+        graph.finish()
     }
 }
 
@@ -368,7 +388,7 @@ impl Graph {
         let node = &self.nodes[number as usize];
         let is_zero = |nr: usize| known.contains(&(number, nr as u32));
         grads.resize(grads.len().max(node.outputs.len()), None);
-        let seen = node.is_accumulation() || node.hooks().is_some() || node.body.payload().is_some();
+        let seen = node.is_accumulation() || node.hooks().is_some() || node.body.is_foreign();
         if !seen && grads.iter().all(Option::is_none) && (0..grads.len()).any(is_zero) {
             zeros.add_all();
             for (nr, meta) in node.outputs.iter().enumerate().filter(|(nr, _)| is_zero(*nr)) {
@@ -410,6 +430,14 @@ impl Graph {
             }
         }
         Ok(out)
+    }
+
+    /// Runs what was queued for the end. The first error is the backward's.
+    fn finish(&self) -> Result<()> {
+        loop {
+            let Some(callback) = self.callbacks.lock().pop_front() else { return Ok(()) };
+            callback()?;
+        }
     }
 
     fn is_wanted(&self, node: &NodeRef, needed: &[bool]) -> bool {

@@ -3,8 +3,9 @@
 use super::fast;
 use super::run::{apply, execute, results};
 use super::spec::{GradSpec, Spec};
+use crate::autograd::held::Visit;
 use crate::autograd::mode;
-use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, NodeRef};
+use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, NodeRef, SavedAttribute};
 use crate::autograd::saved::{SavedTensor, freed};
 use crate::backend::{Sink, Source as Values};
 use crate::error::{Result, bail};
@@ -36,6 +37,9 @@ struct ElementwiseBackward {
     /// Whether any are there. Changed under the lock.
     keeps: AtomicBool,
 }
+
+/// The name of a saved result among a node's attributes.
+const RESULT: &str = "result";
 
 type Saved = SmallVec<[(Source, SavedTensor); 1]>;
 
@@ -484,15 +488,34 @@ impl Backward for ElementwiseBackward {
         }
     }
 
-    fn kept(&self) -> Option<Vec<(Cow<'static, str>, SavedTensor)>> {
+    fn saved(&self) -> Vec<(Cow<'static, str>, SavedAttribute)> {
         let saved = self.saved.lock();
-        let tensors = saved.as_ref()?.iter().map(|(source, value)| {
+        let tensors = saved.iter().flatten().map(|(source, value)| {
             let name = match *source {
                 Source::Input(k) => self.spec.names.get(k as usize).copied().unwrap_or("self"),
-                Source::Result(_) => "result",
+                Source::Result(_) => RESULT,
             };
-            (Cow::Borrowed(name), value.clone())
+            (Cow::Borrowed(name), SavedAttribute::Tensor(value.clone()))
         });
-        Some(tensors.collect())
+        tensors.collect()
+    }
+
+    fn freed(&self) -> Option<Vec<Cow<'static, str>>> {
+        let names = self.spec.names.iter().copied().chain([RESULT]);
+        self.saved.lock().is_none().then(|| names.map(Cow::Borrowed).collect())
+    }
+
+    fn replace_saved(&self, k: usize, value: SavedTensor) -> bool {
+        let mut saved = self.saved.lock();
+        let Some(slot) = saved.as_mut().and_then(|s| s.get_mut(k)) else { return false };
+        let old = std::mem::replace(&mut slot.1, value);
+        drop(saved);
+        drop(old);
+        true
+    }
+
+    fn held(&self, visit: &mut Visit<'_>) {
+        let Some(saved) = self.saved.try_lock() else { return };
+        saved.iter().flatten().for_each(|(_, value)| value.held(visit));
     }
 }
