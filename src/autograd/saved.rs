@@ -4,7 +4,6 @@
 use super::mode;
 use super::node::{Edge, Meta, NodeRef};
 use crate::error::{Error, Result, bail};
-use crate::storage::Storage;
 use crate::tensor::{Body, Tensor};
 use std::any::Any;
 use std::cell::RefCell;
@@ -53,9 +52,9 @@ pub struct SavedTensor {
 /// Where a saved value is.
 pub enum Holding<'a> {
     /// In memory, with the input that it is; none for results and copies.
-    Here(Meta, &'a Storage, Option<&'a Tensor>),
+    Here(&'a Body, Option<&'a Tensor>),
     /// With the hooks, which keep this in its place.
-    Away(Meta, &'a Packed),
+    Away(&'a Meta, &'a Packed),
 }
 
 #[derive(Clone)]
@@ -149,14 +148,10 @@ impl SavedTensor {
 
     /// What is kept, as reports show it: no hook runs and no value is read.
     pub fn holding(&self) -> Holding<'_> {
-        let meta = |body: &Body| Meta { sizes: body.layout.sizes.clone(), dtype: body.dtype };
         match (&self.origin, &self.body) {
-            (Origin::Away(away), _) => Holding::Away(away.meta.clone(), &away.packed),
-            (Origin::Input(tensor), Some(body)) => Holding::Here(meta(body), &body.storage, Some(tensor)),
-            (_, body) => {
-                let body = body.as_ref().expect("what no hook has is here");
-                Holding::Here(meta(body), &body.storage, None)
-            }
+            (Origin::Away(away), _) => Holding::Away(&away.meta, &away.packed),
+            (Origin::Input(tensor), Some(body)) => Holding::Here(body, Some(tensor)),
+            (_, body) => Holding::Here(body.as_ref().expect("what no hook has is here"), None),
         }
     }
 

@@ -5,10 +5,11 @@ use super::dtype;
 use super::graph::{Payload, PyNode};
 use super::tensor::{PyTensor, size};
 use crate::autograd::node::{NodeRef, upcoming_sequence};
-use crate::autograd::saved::Holding;
+use crate::autograd::saved::{Holding, SavedTensor};
 use crate::storage::{self, WeakStorage};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use std::borrow::Cow;
 
 fn node_of(node: &Bound<'_, PyNode>) -> PyResult<NodeRef> {
     node.get().try_node().ok_or_else(|| PyRuntimeError::new_err("this node belongs to no graph"))
@@ -31,23 +32,23 @@ type Entry<'py> = (
 pub(super) fn _node_saved<'py>(node: &Bound<'py, PyNode>) -> PyResult<Option<Vec<Entry<'py>>>> {
     let py = node.py();
     let Some(kept) = node_of(node)?.body.kept() else { return Ok(None) };
-    let entry = |(name, value): &(std::borrow::Cow<'static, str>, crate::autograd::saved::SavedTensor)| {
-        let (meta, kind, memory, packed) = match value.holding() {
+    let entry = |(name, value): &(Cow<'static, str>, SavedTensor)| {
+        let (sizes, element, kind, memory, packed) = match value.holding() {
             Holding::Away(meta, packed) => {
                 let object = packed.downcast_ref::<Payload>().map(|p| p.0.bind(py).clone());
-                (meta, "packed", None, object)
+                (&meta.sizes, meta.dtype, "packed", None, object)
             }
-            Holding::Here(meta, storage, input) => {
+            Holding::Here(body, input) => {
                 let kind = match input {
                     None => "result",
                     Some(t) if !t.requires_grad() => "constant",
                     Some(t) if t.is_leaf() => "leaf",
                     Some(_) => "value",
                 };
-                (meta, kind, Some((storage.id(), storage.bytes())), None)
+                (&body.layout.sizes, body.dtype, kind, Some((body.storage.id(), body.storage.bytes())), None)
             }
         };
-        Ok((name.to_string(), size(py, &meta.sizes)?, dtype::object(py, meta.dtype)?, kind, memory, packed))
+        Ok((name.to_string(), size(py, sizes)?, dtype::object(py, element)?, kind, memory, packed))
     };
     kept.iter().map(entry).collect::<PyResult<_>>().map(Some)
 }
