@@ -5,7 +5,6 @@ use super::held::{Held, Visit};
 use super::mode;
 use super::node::{Edge, Meta, NodeRef};
 use crate::error::{Error, Result, bail};
-use crate::storage::Storage;
 use crate::tensor::{Body, Tensor};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -56,9 +55,9 @@ pub struct SavedTensor {
 /// Where a saved value is.
 pub enum Holding<'a> {
     /// In memory, with the input that it is; none for results and copies.
-    Here(Meta, &'a Storage, Option<&'a Tensor>),
+    Here(&'a Body, Option<&'a Tensor>),
     /// With the hooks, which keep this in its place.
-    Away(Meta, &'a dyn Packed),
+    Away(&'a Meta, &'a dyn Packed),
 }
 
 #[derive(Clone)]
@@ -179,14 +178,10 @@ impl SavedTensor {
 
     /// What is kept, as reports show it: no hook runs and no value is read.
     pub fn holding(&self) -> Holding<'_> {
-        let meta = |body: &Body| Meta { sizes: body.layout.sizes.clone(), dtype: body.dtype };
         match (&self.origin, &self.body) {
-            (Origin::Away(away), _) => Holding::Away(away.meta.clone(), &*away.packed),
-            (Origin::Input(tensor), Some(body)) => Holding::Here(meta(body), &body.storage, Some(tensor)),
-            (_, body) => {
-                let body = body.as_ref().expect("what no hook has is here");
-                Holding::Here(meta(body), &body.storage, None)
-            }
+            (Origin::Away(away), _) => Holding::Away(&away.meta, &*away.packed),
+            (Origin::Input(tensor), Some(body)) => Holding::Here(body, Some(tensor)),
+            (_, body) => Holding::Here(body.as_ref().expect("what no hook has is here"), None),
         }
     }
 

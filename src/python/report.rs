@@ -60,7 +60,7 @@ fn keep(body: &dyn Backward, kept: &mut Vec<(String, SavedTensor)>) -> bool {
 }
 
 fn entry<'py>(py: Python<'py>, name: &str, value: &SavedTensor) -> PyResult<Entry<'py>> {
-    let (meta, kind, memory, packed) = match value.holding() {
+    let (sizes, element, kind, memory, packed) = match value.holding() {
         Holding::Away(meta, packed) => {
             let mut object = None;
             packed.held(&mut |held| {
@@ -69,19 +69,19 @@ fn entry<'py>(py: Python<'py>, name: &str, value: &SavedTensor) -> PyResult<Entr
                     object = payload.downcast_ref::<Payload>().map(|p| p.0.bind(py).clone());
                 }
             });
-            (meta, "packed", None, object)
+            (&meta.sizes, meta.dtype, "packed", None, object)
         }
-        Holding::Here(meta, storage, input) => {
+        Holding::Here(body, input) => {
             let kind = match input {
                 None => "result",
                 Some(t) if !t.requires_grad() => "constant",
                 Some(t) if t.is_leaf() => "leaf",
                 Some(_) => "value",
             };
-            (meta, kind, Some((storage.id(), storage.bytes())), None)
+            (&body.layout.sizes, body.dtype, kind, Some((body.storage.id(), body.storage.bytes())), None)
         }
     };
-    Ok((name.to_owned(), size(py, &meta.sizes)?, dtype::object(py, meta.dtype)?, kind, memory, packed))
+    Ok((name.to_owned(), size(py, sizes)?, dtype::object(py, element)?, kind, memory, packed))
 }
 
 /// How many hooks a node has: on gradients of its outputs (a leaf's own among them), before it, after it, after a leaf's

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import linecache
+import sys
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -153,7 +156,7 @@ def test_looking_changes_nothing() -> None:
 def test_what_is_no_tensor_is_refused() -> None:
     with pytest.raises(TypeError, match=r"explain_grad\(\): tensor must be a Tensor, got str"):
         torch.explain_grad("w", parameter().sum())  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"explain_grad\(\): loss must be a Tensor, got float"):
+    with pytest.raises(TypeError, match=r"explain_grad\(\): loss must be a Tensor or a function, got float"):
         torch.explain_grad(parameter(), 1.0)  # type: ignore[arg-type]
 
 
@@ -165,3 +168,136 @@ def test_deep_graphs() -> None:
     found = torch.explain_grad(w, y)
     assert len(found.path) == 100_001
     assert len(str(found).splitlines()) == 2 + 20 + 1 and "... 99981 more" in str(found)
+
+
+# ---- functions that are run --------------------------------------------------------------------------------------------
+
+Seeded = Callable[[torch.Tensor], torch.Tensor]
+
+
+def detaches(w: torch.Tensor) -> torch.Tensor:
+    h = w.exp()
+    h = h.detach()  # here
+    return (h * 2).sum()
+
+
+def takes_data(w: torch.Tensor) -> torch.Tensor:
+    h = w.exp().data
+    return (h * 2).sum()  # here
+
+
+def switches_off(w: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        h = w.exp()
+        h = h * w
+    return (h * 2).sum()
+
+
+def infers(w: torch.Tensor) -> torch.Tensor:
+    h = w * 3
+    with torch.inference_mode():
+        return h.exp().sum()
+
+
+def counts(w: torch.Tensor) -> torch.Tensor:
+    hits = w.exp() > 0.5  # here
+    return (hits * torch.ones(2, requires_grad=True)).sum()
+
+
+def rounds_to_integers(w: torch.Tensor) -> torch.Tensor:
+    h = w * 3
+    whole = h.to(torch.int64)  # here
+    return (whole * 2.0).sum()
+
+
+def goes_through_numpy(w: torch.Tensor) -> torch.Tensor:
+    h = w.exp()
+    array = h.detach().numpy()  # here
+    return (torch.from_numpy(array) * 2).sum()
+
+
+def becomes_a_number(w: torch.Tensor) -> torch.Tensor:
+    mean = w.exp().sum().item()  # here
+    return (torch.ones(2, requires_grad=True) * mean).sum()
+
+
+def detaches_in_place(w: torch.Tensor) -> torch.Tensor:
+    h = w.exp()
+    h.detach_()  # here
+    return h.sum()
+
+
+def copies_under_no_grad(w: torch.Tensor) -> torch.Tensor:
+    buffer = torch.zeros(2)
+    with torch.no_grad():
+        buffer.copy_(w)  # here
+    return buffer.sum()
+
+
+LOST: dict[Seeded, tuple[str, str]] = {
+    detaches: ("detached", "h = h.detach()"),
+    takes_data: ("detached", "return (h * 2).sum()"),
+    switches_off: ("no_grad", "h = w.exp()"),
+    infers: ("inference_mode", "return h.exp().sum()"),
+    counts: ("not_differentiable", "hits = w.exp() > 0.5"),
+    rounds_to_integers: ("not_differentiable", "whole = h.to(torch.int64)"),
+    goes_through_numpy: ("detached", "array = h.detach().numpy()"),
+    becomes_a_number: ("left", "mean = w.exp().sum().item()"),
+    detaches_in_place: ("detached", "h.detach_()"),
+    copies_under_no_grad: ("no_grad", "buffer.copy_(w)"),
+}
+
+
+@pytest.mark.parametrize("seeded", LOST, ids=lambda seeded: seeded.__name__)
+def test_the_line_of_a_seeded_mistake_is_named(seeded: Seeded) -> None:
+    w = parameter()
+    found = torch.explain_grad(w, lambda: seeded(w))
+    reason, code = LOST[seeded]
+    assert found.reason == reason
+    assert found.line is not None and found.line.file == __file__ and found.line.function == seeded.__name__
+    assert linecache.getline(__file__, found.line.number).split("#")[0].strip() == code
+    assert f"{__file__}:{found.line.number}" in str(found)
+
+
+class Doubled(torch.autograd.Function):
+    """Runs operations in its forward, which record nothing and lose nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.exp() * 2
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        return g * 2
+
+
+def test_what_reaches_the_result_in_one_way_is_not_lost() -> None:
+    w = parameter()
+    assert torch.explain_grad(w, lambda: (Doubled.apply(w) * w.detach()).sum()).reason == "not_run"
+    assert torch.explain_grad(w, lambda: (w.exp() * w.sum().item()).sum()).reason == "not_run"
+
+
+def test_a_function_that_does_not_use_the_tensor() -> None:
+    w, v = parameter(), parameter()
+    found = torch.explain_grad(w, lambda: (v * 2).sum())
+    assert found.reason == "not_in_graph" and found.line is None
+
+
+def test_several_places_are_counted() -> None:
+    w = parameter()
+    found = torch.explain_grad(w, lambda: (w.detach() * (w > 0)).sum())
+    assert "So it is in 1 more places" in str(found)
+
+
+def test_nothing_watches_after_the_run_also_after_an_error() -> None:
+    w, before = parameter(), sys.getprofile()
+
+    def fails() -> torch.Tensor:
+        w.exp()
+        raise KeyError("of the function's own")
+
+    with pytest.raises(KeyError, match="own"):
+        torch.explain_grad(w, fails)
+    assert sys.getprofile() is before
+    with pytest.raises(TypeError, match=r"the function must return a Tensor, got int"):
+        torch.explain_grad(w, lambda: 1)  # type: ignore[arg-type, return-value]

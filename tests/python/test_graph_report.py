@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import rustgrad as torch
-from rustgrad import graph
+from rustgrad import _core, graph
 from rustgrad.graph import _json
 from rustgrad.graph._walk import functions
 
@@ -236,6 +236,30 @@ def test_saved_values_say_what_they_are_and_who_shares_them() -> None:
 def one(loss: torch.Tensor, label: str, **options: Any) -> graph.Node:
     (found,) = [node for node in graph.trace(loss, **options).nodes if node.label == label]
     return found
+
+
+def test_pictures_tell_dtypes_and_on_pointing_all_else() -> None:
+    x = torch.ones(2, 3, dtype=torch.float64, requires_grad=True)
+    y = x.exp()
+    y.register_hook(lambda g: None)
+    picture = graph.svg(y.to(torch.float16).max(dim=1).values)
+    for text in (
+        "2×3<tspan> f64</tspan>",
+        "2×3<tspan> f16</tspan>",
+        "keeps 48 B",
+        "hooks: 1 tensor",
+        "output 2×3 float64",
+    ):
+        assert text in picture
+
+
+def test_memory_is_known_without_being_kept() -> None:
+    x = torch.ones(10)
+    known, same = _core._storage_of(x), _core._storage_of(x[2:])
+    assert (known.bytes, known.id, known.alive) == (40, same.id, True)
+    del x
+    assert not known.alive
+    assert _core._storage_of(torch.ones(10)).id != known.id  # while it is known, no other memory has its number
 
 
 def test_hooks_and_retained_gradients_are_counted() -> None:

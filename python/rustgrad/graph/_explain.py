@@ -1,29 +1,18 @@
-"""Why a tensor has no gradient: what its state and the graph behind a result say."""
+"""Why a tensor has no gradient: what its state and the graph behind a result say, and what a run of a function shows."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from rustgrad import _core
 from rustgrad._core import Tensor
+from rustgrad.graph._tracing import Reason, run_traced
 from rustgrad.graph._walk import Line, functions, line_of
 
 __all__ = ["Explanation", "explain_grad"]
-
-Reason: TypeAlias = Literal[
-    "present",
-    "not_required",
-    "not_differentiable",
-    "not_leaf",
-    "no_history",
-    "not_in_graph",
-    "excluded",
-    "freed",
-    "not_run",
-]
-
 
 _SHOWN = 20
 """Steps of a path that are printed: its two ends."""
@@ -44,6 +33,12 @@ class Explanation:
     - `excluded`: a backward went elsewhere, by its `inputs=` or as `autograd.grad`;
     - `freed`: a backward has passed, and the gradient was taken away since or never stored;
     - `not_run`: the graph leads to the tensor, and no backward has run.
+
+    Of a function that was run:
+
+    - `detached`, `no_grad`, `inference_mode`: there the history was lost;
+    - `not_differentiable`: an operation computes what has no gradient, such as integers;
+    - `left`: it went on as numbers or as a numpy array.
     """
     text: str
     """The answer in a sentence or two."""
@@ -59,26 +54,55 @@ class Explanation:
         return "\n".join([self.text, *(["from the result to the tensor:", *steps] if steps else [])])
 
 
-def explain_grad(tensor: Tensor, loss: Tensor) -> Explanation:
+def explain_grad(tensor: Tensor, loss: Tensor | Callable[[], Tensor]) -> Explanation:
     """Say why `tensor.grad` is None after, or before, a backward from `loss`.
 
     Args:
         tensor: what should have a gradient: mostly a parameter.
-        loss: the result that `backward` starts from. Nothing is computed; its graph is only looked at.
+        loss: the result that `backward` starts from, whose graph is looked at; nothing is computed. Or a function that
+            computes the result: it is called once, and the line is named in which the tensor's gradient is lost. What
+            depends on the tensor is kept while it runs.
 
     Raises:
-        TypeError: an argument that is no tensor.
+        TypeError: an argument that is neither, or a function that returns no tensor.
 
     Example:
         >>> import rustgrad as torch
         >>> w = torch.ones(2, requires_grad=True)
         >>> torch.explain_grad(w, (w.detach() * 2).sum()).reason
         'no_history'
+        >>> torch.explain_grad(w, lambda: (w.detach() * 2).sum()).reason
+        'detached'
     """
-    for name, value in (("tensor", tensor), ("loss", loss)):
-        if not isinstance(value, Tensor):
-            raise TypeError(f"explain_grad(): {name} must be a Tensor, got {type(value).__name__}")
-    return _of_itself(tensor) or _by_graph(tensor, loss)
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"explain_grad(): tensor must be a Tensor, got {type(tensor).__name__}")
+    if not isinstance(loss, Tensor) and not callable(loss):
+        raise TypeError(f"explain_grad(): loss must be a Tensor or a function, got {type(loss).__name__}")
+    found = _of_itself(tensor)
+    if found is not None:
+        return found
+    return _by_graph(tensor, loss) if isinstance(loss, Tensor) else _by_running(tensor, loss)
+
+
+def _by_running(tensor: Tensor, run: Callable[[], Tensor]) -> Explanation:
+    result, losses = run_traced(tensor, run)
+    if not losses:
+        return _by_graph(tensor, result)
+    first = losses[0]
+    more = "" if len(losses) == 1 else f" So it is in {len(losses) - 1} more places."
+    where = "at an unknown line" if first.line is None else f"at {first.line}"
+    return Explanation(first.kind, _LOST[first.kind].format(what=first.what, where=where) + more, line=first.line)
+
+
+_LOST: dict[Reason, str] = {
+    "detached": "What was computed from the tensor is detached by {what} {where}: no gradient passes.",
+    "no_grad": "{what} {where} ran under no_grad(), or with gradients switched off, and recorded nothing.",
+    "inference_mode": "{what} {where} ran in inference mode and recorded nothing.",
+    "not_differentiable": "{what} {where} has no gradient: it computes integers or truth values, or its result is marked as "
+    "not differentiable.",
+    "left": "What was computed from the tensor became numbers by {what} {where}: if the result depends on it, then by "
+    "these, through which no gradient passes.",
+}
 
 
 def _of_itself(tensor: Tensor) -> Explanation | None:

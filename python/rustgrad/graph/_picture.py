@@ -59,12 +59,8 @@ def picture(graph: Graph, *, legend: bool = True, tips: bool = True) -> str:
     return "\n".join([*filter(None, out), "</svg>", ""])
 
 
-def _caption(node: Node) -> str:
-    """The second line of a box: shape and dtype."""
-    if not node.shape:
-        return ""
-    kinds = dict.fromkeys(_short(output.dtype) for output in node.outputs)
-    return " ".join([node.shape, *kinds])
+def _dtypes(node: Node) -> str:
+    return " ".join(dict.fromkeys(_short(output.dtype) for output in node.outputs))
 
 
 def _short(dtype: str) -> str:
@@ -74,7 +70,7 @@ def _short(dtype: str) -> str:
 
 
 def _width(node: Node) -> float:
-    return max(len(node.label), len(_caption(node)) * 0.9, 3) * _CHARACTER + 18
+    return max(len(node.label), len(f"{node.shape} {_dtypes(node)}") * 0.9, 3) * _CHARACTER + 18
 
 
 def _curve(path: list[int], graph: Graph, x: Mapping[int, float], y: Mapping[int, float]) -> str:
@@ -99,7 +95,8 @@ def _box(place: int, node: Node, x: float, y: float, width: float, tip: str, sha
     title = f"<title>{escape(tip)}</title>" if tip else ""
     label = f'<text x="{x:.1f}" y="{y - 2 if node.shape else y + 4:.1f}" fill="#1d2430">{escape(node.label)}</text>'
     caption = (
-        f'<text class="caption" x="{x:.1f}" y="{y + 13:.1f}" font-size="10" fill="#4a5361">{_caption(node)}</text>'
+        f'<text class="caption" x="{x:.1f}" y="{y + 13:.1f}" font-size="10" fill="#4a5361">{node.shape}'
+        f"<tspan> {_dtypes(node)}</tspan></text>"
     )
     parts = [
         f'<g class="node {node.kind}" data-id="n{place}">{title}',
