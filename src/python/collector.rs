@@ -124,7 +124,8 @@ struct Property {
 }
 
 impl Property {
-    /// Counts from a wrapper's object, of which the wrapper holds one reference of `count`. `claim` sees each object found to
+    /// Counts from a wrapper's object, of which the wrapper holds one reference of `count`, that of `root` itself left out.
+    /// `claim` sees each object found to
     /// belong to the wrapper.
     fn of(root: Object, count: usize, limit: usize, mut claim: impl FnMut(Object)) -> Property {
         let mut property = Property {
@@ -217,8 +218,8 @@ pub(super) fn clear_tensor(t: &Tensor) {
     if !is_open() {
         return;
     }
-    let mut tensors = Vec::new();
-    let property = Property::of(Object::Tensor(t.clone()), Arc::strong_count(&t.0), usize::MAX, |object| {
+    let (mut tensors, count) = (Vec::new(), Arc::strong_count(&t.0));
+    let property = Property::of(Object::Tensor(t.clone()), count, usize::MAX, |object| {
         if let Object::Tensor(t) = object {
             tensors.push(t);
         }

@@ -4,6 +4,8 @@ import functools
 import gc
 import random
 import resource
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -232,8 +234,10 @@ CYCLES = [
 
 @pytest.fixture(autouse=True)
 def no_automatic_collections():
-    gc.collect()
+    Keeps.keep = staticmethod(lambda ctx, output: None)
     gc.disable()
+    while graph.live_payloads() and gc.collect():
+        pass
     yield
     gc.enable()
     Keeps.keep = staticmethod(lambda ctx, output: None)
@@ -253,7 +257,8 @@ def test_cycle_is_collected_when_it_is_garbage_and_not_before(make):
     del made
     assert alive() is not None, "not a cycle: the test tests nothing"
     gc.collect()
-    assert alive() is None
+    # The collector clears weak references before it knows whether it can break the cycle.
+    assert alive() is None and not any(isinstance(item, Token) for item in gc.get_objects())
 
 
 # ---- what can still be reached ------------------------------------------------------------------------------------------
@@ -320,11 +325,14 @@ def test_a_wrapper_in_garbage_does_not_take_what_another_graph_uses():
 
 @pytest.mark.row("B2.cycles")
 def test_hooks_run_while_collections_do():
+    def collect(*grads):
+        gc.collect()
+
     x = leaf()
     y = x * 2
-    y.register_hook(lambda grad: gc.collect() and None)
-    y.grad_fn.register_hook(lambda gin, gout: gc.collect() and None)
-    x.register_post_accumulate_grad_hook(lambda p: gc.collect() and None)
+    y.register_hook(collect)
+    y.grad_fn.register_hook(collect)
+    x.register_post_accumulate_grad_hook(collect)
     z = Keeps.apply(y).sum()
     del y
     z.backward()
@@ -361,7 +369,7 @@ def test_collections_while_other_threads_work():
 
 
 @pytest.mark.row("B2.cycles")
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_random_graphs_have_the_same_gradients_with_collections(seed):
     def run(collect):
         rng, calls = random.Random(seed), []
@@ -441,13 +449,27 @@ def test_a_collection_takes_time_in_proportion_to_the_graph(keep):
 
 @pytest.mark.row("B2.cycles")
 def test_a_graph_without_python_objects_costs_a_collection_nothing():
-    y = leaf()
-    for _ in range(300_000):
-        y = y * 1.0
-    with_graph = min(seconds(gc.collect) for _ in range(3))
-    del y
-    without = min(seconds(gc.collect) for _ in range(3))
-    assert with_graph < without * 2 + 0.02
+    # In a process of its own: what other tests left behind may hold Python objects.
+    code = """if True:
+        import gc, time
+        import rustgrad as torch
+
+        def milliseconds():
+            start = time.perf_counter()
+            gc.collect()
+            return 1_000 * (time.perf_counter() - start)
+
+        y = torch.ones(2, requires_grad=True)
+        for _ in range(1_000_000):
+            y = y * 1.0
+        print(min(milliseconds() for _ in range(5)))
+        y.register_hook(print)
+        print(min(milliseconds() for _ in range(2)))
+    """
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    without, with_objects = map(float, done.stdout.split())
+    # A walk of a million nodes takes some 200 ms.
+    assert without < 20 < with_objects
 
 
 @pytest.mark.row("B2.cycles")
@@ -499,7 +521,8 @@ def test_ten_thousand_steps_leave_nothing_behind():
     net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
     net[1].register_full_backward_hook(lambda module, gin, gout: None)
     net.register_forward_hook(lambda module, args, output: None)
-    net[0].weight.register_post_accumulate_grad_hook(lambda p: None)
+    accumulated, before = holding(), {id(held.object) for held in graph.live_payloads()}
+    net[0].weight.register_post_accumulate_grad_hook(accumulated)
     data = torch.ones(8, 4)
 
     def step():
@@ -514,7 +537,9 @@ def test_ten_thousand_steps_leave_nothing_behind():
         net.zero_grad()
 
     def tensors():
-        gc.collect()
+        # What several wrappers shared belongs to one of them when the others are gone: it takes more than one collection.
+        for _ in range(3):
+            gc.collect()
         return sum(isinstance(item, torch.Tensor) for item in gc.get_objects())
 
     gc.enable()
@@ -523,6 +548,7 @@ def test_ten_thousand_steps_leave_nothing_behind():
     count, memory = tensors(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for _ in range(9_500):
         step()
-    assert tensors() == count and len(graph.live_payloads()) <= 4
+    assert tensors() == count
+    assert [held.object for held in graph.live_payloads() if id(held.object) not in before] == [accumulated]
     # The peak, in kilobytes: what 9,500 graphs leave behind if each leaves 500 bytes.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 5_000
