@@ -108,10 +108,10 @@ class _Tracer:
         self._note(_Event(name, [source], [value], at, True, False, self.leads(source), False))
         return True
 
-    def see(self, op: str, inputs: Any, outputs: Any, location: tuple[str, int, str] | None) -> None:
+    def see(self, op: str, inputs: Any, outputs: Any, location: tuple[str, int, str, str | None] | None) -> None:
         """Called after each operation."""
         given, made = list(tensors_in(inputs)), list(tensors_in(outputs))
-        line = None if location is None else Line(*location)
+        line = None if location is None else Line(*location[:3])
         # Each is looked at, not only the first.
         if sum(self.depends(value, line) for value in given):
             led_in = any(map(self.leads, given))
@@ -186,13 +186,13 @@ def _line_of(frame: FrameType | None) -> Line | None:
 @contextlib.contextmanager
 def _watching(tracer: _Tracer) -> Iterator[None]:
     before = sys.getprofile()
-    _core._set_observer(tracer.see)
+    _core._push_observer(tracer.see)
     sys.setprofile(tracer.profile)
     try:
         yield
     finally:
         sys.setprofile(before)
-        _core._set_observer(None)
+        _core._pop_observer()
 
 
 def run_traced(tensor: Tensor, run: Callable[[], Tensor]) -> tuple[Tensor, list[Loss]]:

@@ -372,10 +372,9 @@ def _entry(name: str, tensor: Tensor, origin: str) -> Saved:
 
 
 def line_of(function: Any) -> Line | None:
-    """Where the user made a node, if the extension has noted it."""
-    ask = getattr(_core, "_node_location", None)
-    found = None if ask is None else ask(function)
-    return None if found is None else Line(*found)
+    """Where the user made a node, if that is known."""
+    found = _core._node_location(function)
+    return None if found is None else Line(*found[:3])
 
 
 def _output(value: Any) -> Output:
