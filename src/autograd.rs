@@ -6,6 +6,7 @@ pub mod hooks;
 pub mod mode;
 pub mod node;
 pub mod saved;
+pub mod state;
 
 pub use engine::{BackwardOptions, GradOptions, backward, grad};
 pub use hooks::HookHandle;

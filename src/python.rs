@@ -7,6 +7,7 @@ mod bind;
 mod data;
 mod dispatch;
 mod dtype;
+mod engine;
 mod error;
 mod function;
 mod generator;

@@ -1,6 +1,6 @@
 //! What the extension module holds.
 
-use super::{data, dispatch, dtype, function, generator, graph, numpy, saved, tensor};
+use super::{data, dispatch, dtype, engine, function, generator, graph, numpy, saved, tensor};
 use crate::autograd::mode;
 use crate::dtype::{DType, Promotion};
 use crate::storage;
@@ -30,6 +30,22 @@ fn is_inference_mode_enabled() -> bool {
 #[pyfunction]
 fn _set_inference_mode(mode: bool) -> bool {
     self::mode::set_inference_mode(mode)
+}
+
+/// Whether backwards that this thread starts may run on several threads.
+#[pyfunction]
+fn _is_multithreading_enabled() -> bool {
+    mode::is_multithreading_enabled()
+}
+
+#[pyfunction]
+fn _set_multithreading_enabled(enabled: bool) -> bool {
+    mode::set_multithreading_enabled(enabled)
+}
+
+#[pyfunction]
+fn _set_grad_layout_policy(enforced: bool) -> bool {
+    mode::set_enforces_grad_layout(enforced)
 }
 
 /// The dtype of floats that do not say theirs.
@@ -165,7 +181,7 @@ fn wait(probe: &mut dyn FnMut() -> bool) {
 pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = m.py();
     storage::set_wait_hook(wait);
-    crate::autograd::engine::set_interrupt_hook(graph::check_signals);
+    crate::autograd::engine::set_interrupt_hook(engine::check_signals);
     m.add_class::<tensor::PyTensor>()?;
     m.add_class::<graph::PyNode>()?;
     m.add_class::<graph::PyHandle>()?;
@@ -185,6 +201,9 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         _set_grad_enabled,
         is_inference_mode_enabled,
         _set_inference_mode,
+        _is_multithreading_enabled,
+        _set_multithreading_enabled,
+        _set_grad_layout_policy,
         get_default_dtype,
         set_default,
         promote_types,
@@ -213,8 +232,8 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         function::_function_apply,
         function::_function_saved,
         function::_refuse_second,
-        graph::backward,
-        graph::grad,
+        engine::backward,
+        engine::grad,
         saved::_push_saved_tensors_hooks,
         saved::_pop_saved_tensors_hooks,
         saved::_gradient_edge,

@@ -1,10 +1,9 @@
 //! One run of the engine over one graph.
 
-use super::accumulate::accumulate;
-use crate::autograd::hooks::run_tensor_hook;
+use crate::autograd::hooks::{run_tensor_hook, snapshot};
 use crate::autograd::mode::GradMode;
 use crate::autograd::node::{Call, Edge, Grads, NodeRef};
-use crate::error::{Error, Result, bail};
+use crate::error::{Error, Result};
 use crate::ops;
 use crate::shape::expandable;
 use crate::tensor::Tensor;
@@ -152,6 +151,11 @@ impl Drop for Running {
 /// The number of the backward that runs on this thread; the innermost, if there are several.
 pub fn current_task() -> Option<u32> {
     RUNNING.with_borrow(|all| all.last().map(|graph| graph.id))
+}
+
+/// How many backwards run on this thread, each inside the one before.
+pub fn nesting() -> usize {
+    RUNNING.with_borrow(Vec::len)
 }
 
 /// Whether that backward runs all nodes, and not only what some inputs need. True if there is none.
@@ -311,6 +315,9 @@ impl Graph {
     #[inline]
     fn step(&self, number: u32, mut grads: Grads, results: &mut [Option<Tensor>]) -> Result<Grads> {
         let node = &self.nodes[number as usize];
+        if self.needed.as_ref().is_some_and(|needed| !self.is_wanted(node, needed)) {
+            return Ok(Grads::new());
+        }
         if grads.len() < node.outputs.len() {
             grads.resize(node.outputs.len(), None);
         }
@@ -334,7 +341,7 @@ impl Graph {
         let out = match node.hooks() {
             None => node.body.backward(&call, grads)?,
             Some(hooks) => {
-                for (_, hook) in hooks.pre.lock().clone() {
+                for (_, hook) in snapshot(&hooks.pre) {
                     if let Some(new) = hook.call(&grads, &grads)? {
                         grads = new;
                     }
@@ -342,7 +349,7 @@ impl Graph {
                 let seen = (!hooks.post.lock().is_empty()).then(|| grads.clone());
                 let mut out = node.body.backward(&call, grads)?;
                 if let Some(seen) = seen {
-                    for (_, hook) in hooks.post.lock().clone() {
+                    for (_, hook) in snapshot(&hooks.post) {
                         if let Some(new) = hook.call(&out, &seen)? {
                             out = new;
                         }
@@ -394,21 +401,17 @@ impl Graph {
 fn before(node: &NodeRef, grads: &mut Grads) -> Result<()> {
     if node.is_accumulation() {
         if let Some(extra) = node.body.leaf().and_then(Tensor::existing_extra) {
-            for (_, hook) in extra.hooks.tensor.lock().clone() {
-                if let Some(grad) = grads[0].take() {
-                    grads[0] = Some(run_tensor_hook(&*hook, grad)?);
-                }
+            for (_, hook) in snapshot(&extra.hooks.tensor) {
+                grads[0] = run_tensor_hook(&*hook, grads[0].take())?;
             }
         }
         return Ok(());
     }
     let Some(hooks) = node.hooks() else { return Ok(()) };
-    for (_, nr, hook) in hooks.tensor.lock().clone() {
-        if let Some(grad) = grads[nr as usize].take() {
-            grads[nr as usize] = Some(run_tensor_hook(&*hook, grad)?);
-        }
+    for (_, nr, hook) in snapshot(&hooks.tensor) {
+        grads[nr as usize] = run_tensor_hook(&*hook, grads[nr as usize].take())?;
     }
-    for (nr, tensor) in hooks.retain.lock().clone() {
+    for (nr, tensor) in snapshot(&hooks.retain) {
         if let (Some(tensor), Some(grad)) = (tensor.upgrade(), &grads[nr as usize]) {
             retain(&Tensor(tensor), grad)?;
         }
@@ -455,15 +458,7 @@ fn misfit(node: &NodeRef, k: usize, sizes: &[usize], dtype: crate::DType, mut gr
         grad = ops::sum_to_size(&grad, sizes)?;
     }
     if grad.dtype() != dtype {
-        if !grad.dtype().is_float() {
-            bail!(runtime "backward", "Function {} returned an invalid gradient at index {k} - expected type torch.{}Tensor but got torch.{}Tensor", node.name(), dtype.legacy(), grad.dtype().legacy());
-        }
         grad = ops::to_dtype(&grad, dtype)?;
     }
     Ok(grad)
-}
-
-/// Accumulates a captured gradient into a non-leaf's `.grad`, for `backward(inputs=...)`.
-pub(super) fn accumulate_captured(tensor: &Tensor, grad: Tensor) -> Result<()> {
-    accumulate(tensor, grad)
 }
