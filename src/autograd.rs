@@ -9,6 +9,7 @@ pub mod node;
 pub mod nonfinite;
 pub mod observe;
 pub mod saved;
+pub mod state;
 pub mod watch;
 pub(crate) mod writers;
 

@@ -63,6 +63,6 @@ pub mod view;
 pub(crate) use copy::contiguous;
 pub use copy::{add_assign, copy_like, is_exclusive, sum_of, sum_to_size, to_dtype};
 pub use factory::{full, ones, zeros, zeros_like};
-pub(crate) use inplace::rebase;
+pub(crate) use inplace::{check_history as check_inplace_history, rebase};
 pub(crate) use strided::view_of;
 pub(crate) use survey::survey;

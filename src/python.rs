@@ -9,6 +9,7 @@ mod collector;
 mod data;
 mod dispatch;
 mod dtype;
+mod engine;
 mod error;
 mod function;
 mod generator;

@@ -10,4 +10,4 @@ mod task;
 
 pub use accumulate::AccumulateGrad;
 pub use entry::{BackwardOptions, GradOptions, backward, grad};
-pub use task::{current_task, queue_callback, runs_whole, set_interrupt_hook, will_run};
+pub use task::{current_task, nesting, queue_callback, runs_whole, set_interrupt_hook, will_run};

@@ -13,6 +13,10 @@ use std::sync::{Arc, OnceLock, Weak};
 pub trait TensorHook: Send + Sync {
     /// The call.
     fn call(&self, grad: &Tensor) -> Result<Option<Tensor>>;
+    /// Called in a backward that has no gradient for the tensor.
+    fn call_undefined(&self) -> Result<()> {
+        Ok(())
+    }
     /// A name for messages.
     fn name(&self) -> String {
         "hook".into()
@@ -41,6 +45,17 @@ pub trait NodeHook: Send + Sync {
 
 /// A list of hooks with their numbers, run over snapshots so that hooks may come and go while they run.
 pub type List<H> = Mutex<Vec<(u64, Arc<H>)>>;
+
+/// The hooks of a list as they are now. The list is not locked while they run, so that they may change it.
+pub(super) fn snapshot<T: Clone>(list: &Mutex<Vec<T>>) -> Vec<T> {
+    list.lock().clone()
+}
+
+/// Takes hooks out of a list. They are dropped when it is no longer locked: that may run code of the embedding language.
+pub(crate) fn remove<T>(list: &Mutex<Vec<T>>, is_gone: impl Fn(&T) -> bool) {
+    let gone: Vec<T> = list.lock().extract_if(.., |hook| is_gone(hook)).collect();
+    drop(gone);
+}
 
 /// Hooks that live on a node.
 #[derive(Default)]
@@ -115,15 +130,28 @@ impl HookHandle {
 }
 
 /// Runs one tensor hook and checks what it returns.
-pub fn run_tensor_hook(hook: &dyn TensorHook, grad: Tensor) -> Result<Tensor> {
-    let Some(new) = hook.call(&grad)? else { return Ok(grad) };
+pub fn run_tensor_hook(hook: &dyn TensorHook, grad: Option<Tensor>) -> Result<Option<Tensor>> {
+    let Some(grad) = grad else {
+        hook.call_undefined()?;
+        return Ok(None);
+    };
+    let Some(new) = hook.call(&grad)? else { return Ok(Some(grad)) };
+    check_replacement(&grad, &new, || hook.name())?;
+    Ok(Some(new))
+}
+
+/// Whether a hook may put `new` in the place of `grad`.
+///
+/// # Errors
+/// `RuntimeError` for another shape or dtype.
+pub(crate) fn check_replacement(grad: &Tensor, new: &Tensor, name: impl FnOnce() -> String) -> Result<()> {
     if new.sizes() != grad.sizes() {
-        bail!(runtime "register_hook", "hook '{}' has changed the size of value\nthe gradient has shape {:?}, the hook returned {:?}", hook.name(), grad.sizes(), new.sizes());
+        bail!(runtime "register_hook", "hook '{}' has changed the size of value\nthe gradient has shape {:?}, the hook returned {:?}", name(), grad.sizes(), new.sizes());
     }
     if new.dtype() != grad.dtype() {
-        bail!(runtime "register_hook", "hook '{}' has changed the type of value (was torch.{}Tensor got torch.{}Tensor)", hook.name(), grad.dtype().legacy(), new.dtype().legacy());
+        bail!(runtime "register_hook", "hook '{}' has changed the type of value (was torch.{}Tensor got torch.{}Tensor)", name(), grad.dtype().legacy(), new.dtype().legacy());
     }
-    Ok(new)
+    Ok(())
 }
 
 impl Tensor {
@@ -157,7 +185,7 @@ impl Tensor {
                 let weak = Arc::downgrade(node);
                 Ok(HookHandle::new(id, move |id| {
                     if let Some(hooks) = weak.upgrade().as_deref().and_then(|n| n.hooks()) {
-                        hooks.tensor.lock().retain(|h| h.0 != id);
+                        remove(&hooks.tensor, |h| h.0 == id);
                     }
                 }))
             }
@@ -166,7 +194,7 @@ impl Tensor {
                 let weak = Arc::downgrade(&self.0);
                 Ok(HookHandle::new(id, move |id| {
                     if let Some(leaf) = weak.upgrade() {
-                        Tensor(leaf).extra().hooks.tensor.lock().retain(|h| h.0 != id);
+                        remove(&Tensor(leaf).extra().hooks.tensor, |h| h.0 == id);
                     }
                 }))
             }
@@ -189,7 +217,7 @@ impl Tensor {
         let weak = Arc::downgrade(&self.0);
         Ok(HookHandle::new(id, move |id| {
             if let Some(leaf) = weak.upgrade() {
-                Tensor(leaf).extra().hooks.post.lock().retain(|h| h.0 != id);
+                remove(&Tensor(leaf).extra().hooks.post, |h| h.0 == id);
             }
         }))
     }

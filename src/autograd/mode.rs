@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 thread_local! {
-    static MODE: Cell<u8> = const { Cell::new(GRAD) };
+    static MODE: Cell<u8> = const { Cell::new(GRAD | MULTITHREADING | GRAD_LAYOUT) };
 }
 
 /// Operations record history.
@@ -16,6 +16,10 @@ const PACKING: u8 = 4;
 const OBSERVING: u8 = 8;
 /// Somebody hears of changes in place; see [`watch`](super::watch).
 const WATCHED: u8 = 16;
+/// A backward may run on several threads.
+const MULTITHREADING: u8 = 32;
+/// A leaf's `.grad` has the leaf's layout.
+const GRAD_LAYOUT: u8 = 64;
 
 #[inline]
 fn set(bit: u8, on: bool) -> bool {
@@ -24,6 +28,16 @@ fn set(bit: u8, on: bool) -> bool {
         mode.set(if on { old | bit } else { old & !bit });
         old & bit != 0
     })
+}
+
+/// All modes of this thread.
+pub(super) fn all() -> u8 {
+    MODE.get()
+}
+
+/// Sets all modes of this thread.
+pub(super) fn set_all(modes: u8) {
+    MODE.set(modes);
 }
 
 /// Whether operations on this thread record history.
@@ -66,6 +80,28 @@ pub fn is_inference_mode() -> bool {
 /// Switches inference mode on this thread and returns what was before.
 pub fn set_inference_mode(on: bool) -> bool {
     set(INFERENCE, on)
+}
+
+/// Whether backwards that this thread starts may use other threads too. The engine runs all of a backward on the thread that
+/// started it so far, whatever this says.
+pub fn is_multithreading_enabled() -> bool {
+    MODE.get() & MULTITHREADING != 0
+}
+
+/// Allows or forbids other threads to backwards that this thread starts, and returns what was before.
+pub fn set_multithreading_enabled(on: bool) -> bool {
+    set(MULTITHREADING, on)
+}
+
+/// Whether a gradient that becomes a leaf's `.grad` on this thread is given the leaf's layout. If not, one that nobody else
+/// holds is taken over as it lies.
+pub fn enforces_grad_layout() -> bool {
+    MODE.get() & GRAD_LAYOUT != 0
+}
+
+/// Switches that on this thread and returns what was before.
+pub fn set_enforces_grad_layout(on: bool) -> bool {
+    set(GRAD_LAYOUT, on)
 }
 
 pub(super) fn set_packing(on: bool) {

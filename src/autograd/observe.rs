@@ -60,6 +60,14 @@ pub fn pop_observer() {
     drop(old);
 }
 
+pub(super) fn all() -> Vec<Arc<dyn Observer>> {
+    OBSERVERS.with_borrow(Clone::clone)
+}
+
+pub(super) fn set_all(observers: Vec<Arc<dyn Observer>>) {
+    drop(OBSERVERS.replace(observers));
+}
+
 /// The observer of this thread, if what runs now is to be seen.
 pub(crate) fn observer() -> Option<Arc<dyn Observer>> {
     if mode::is_observing() { OBSERVERS.with_borrow(|all| all.last().cloned()) } else { None }

@@ -43,6 +43,16 @@ pub fn pop_hooks() {
     drop(old);
 }
 
+/// All hooks of this thread, the innermost last.
+pub(super) fn all_hooks() -> Vec<Arc<dyn SavedHooks>> {
+    HOOKS.with_borrow(Clone::clone)
+}
+
+/// Puts hooks in the place of all those of this thread. The modes that say so are the caller's to set.
+pub(super) fn set_all_hooks(hooks: Vec<Arc<dyn SavedHooks>>) {
+    drop(HOOKS.replace(hooks));
+}
+
 /// A tensor saved for backward.
 #[derive(Clone)]
 pub struct SavedTensor {

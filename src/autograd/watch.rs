@@ -20,6 +20,10 @@ pub fn set_watch(watch: Option<Watch>) {
     drop(old);
 }
 
+pub(super) fn current() -> Option<Watch> {
+    WATCH.with_borrow(Clone::clone)
+}
+
 /// Tells this thread's watch, if there is one, that a tensor is about to be changed in place.
 ///
 /// # Errors

@@ -11,12 +11,14 @@ use crate::autograd::held::{Held, Visit};
 use crate::autograd::mode::{self, GradMode};
 use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, NodeRef, SavedAttribute};
 use crate::autograd::saved::{SavedTensor, freed};
+use crate::dtype::DType;
 use crate::ops;
+use crate::shape::Dims;
 use crate::tensor::{Creation, Tensor};
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyUserWarning};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyString, PyTuple};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::borrow::Cow;
@@ -43,16 +45,14 @@ impl Backward for PyBackward {
     }
 
     fn backward(&self, call: &Call<'_>, grads: Grads) -> crate::Result<Grads> {
+        // Whatever it does to the grad mode, the next node finds it as it was.
+        let _mode = GradMode::set(call.create_graph);
         Python::attach(|py| self.run(py, call, &grads)).map_err(carry)
     }
 
     fn release(&self) {
-        let mut saved = self.saved.lock();
-        if saved.as_ref().is_some_and(|s| !s.is_empty()) {
-            let old = saved.take();
-            drop(saved);
-            drop(old);
-        }
+        let saved = self.saved.lock().take();
+        drop(saved);
     }
 
     fn freed(&self) -> Option<Vec<Cow<'static, str>>> {
@@ -143,7 +143,7 @@ impl PyBackward {
                 (false, None) => {}
                 (false, Some(_)) => {
                     return Err(PyRuntimeError::new_err(format!(
-                        "function {} returned a gradient different from None at position {}, but the corresponding forward input was not a Variable",
+                        "function {} returned a gradient different than None at position {}, but the corresponding forward input was not a Variable",
                         self.name,
                         k + 1
                     )));
@@ -183,22 +183,46 @@ pub(super) fn _function_apply<'py>(
     let many = output.cast::<PyTuple>().is_ok();
     let items: Vec<Bound<'py, PyAny>> =
         if many { output.cast::<PyTuple>()?.iter().collect() } else { vec![output.clone()] };
-    let listed = |name: &str| -> PyResult<Vec<Tensor>> {
-        let list = ctx.getattr(name)?;
-        Ok(list.try_iter()?.filter_map(|o| o.ok().and_then(|o| bind::tensor(&o))).collect())
-    };
-    let (dirty, fixed) = (listed("_dirty")?, listed("_non_differentiable")?);
+    let dirty = marked(ctx, "dirty_tensors", |k, class| {
+        format!("mark_dirty can only accept variables, but argument {k} is of type {class}")
+    })?;
+    let fixed = marked(ctx, "non_differentiable", |_, class| {
+        format!("mark_non_differentiable only accepts variable arguments, but got {class}")
+    })?;
     for d in &dirty {
         if !items.iter().any(|i| bind::tensor(i).is_some_and(|t| t.is(d))) {
             return Err(PyRuntimeError::new_err(
                 "Some elements marked as dirty during the forward method were not returned as output. The inputs that are modified inplace must all be outputs of the Function.",
             ));
         }
+        if !inputs.iter().flatten().any(|input| input.is(d)) {
+            let text = c"ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that have been mutated should be passed to ctx.mark_dirty().";
+            PyErr::warn(py, &py.get_type::<PyUserWarning>(), text, 2)?;
+        }
     }
     let outputs: Vec<Option<Tensor>> = items.iter().map(bind::tensor).collect();
     let apply = Apply { ctx, inputs: &inputs, dirty: &dirty, fixed: &fixed, records };
     let wrapped = apply.finish(&outputs, &items)?;
     if many { Ok(PyTuple::new(py, wrapped)?.into_any()) } else { Ok(wrapped.into_iter().next().unwrap_or(output)) }
+}
+
+/// The tensors that `forward` put on the context under `name`.
+fn marked(
+    ctx: &Bound<'_, PyAny>,
+    name: &str,
+    refusal: impl Fn(usize, Bound<'_, PyString>) -> String,
+) -> PyResult<Vec<Tensor>> {
+    ctx.getattr(name)?
+        .try_iter()?
+        .enumerate()
+        .map(|(k, item)| {
+            let item = item?;
+            match bind::tensor(&item) {
+                Some(t) => Ok(t),
+                None => Err(PyRuntimeError::new_err(refusal(k, item.get_type().name()?))),
+            }
+        })
+        .collect()
 }
 
 /// The second half of an application: results get their history.
@@ -208,6 +232,16 @@ struct Apply<'a, 'py> {
     dirty: &'a [Tensor],
     fixed: &'a [Tensor],
     records: bool,
+}
+
+/// Refuses a change in place that the graph cannot follow. It has happened already.
+fn check_dirty(t: &Tensor) -> PyResult<()> {
+    if t.requires_grad() && t.is_leaf() {
+        return Err(PyRuntimeError::new_err(
+            "a leaf Variable that requires grad has been used in an in-place operation.",
+        ));
+    }
+    Ok(ops::check_inplace_history("mark_dirty", t, true)?)
 }
 
 impl<'py> Apply<'_, 'py> {
@@ -222,35 +256,11 @@ impl<'py> Apply<'_, 'py> {
     fn finish(&self, outputs: &[Option<Tensor>], items: &[Bound<'py, PyAny>]) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let py = self.ctx.py();
         if self.records {
-            for t in self.dirty {
-                let leaf = t.requires_grad() && t.is_leaf();
-                if leaf {
-                    return Err(PyRuntimeError::new_err(
-                        "a leaf Variable that requires grad has been used in an in-place operation.",
-                    ));
-                }
-            }
+            self.dirty.iter().try_for_each(check_dirty)?;
         }
         self.dirty.iter().for_each(|d| d.body().bump_version());
-        // An input that comes back as it is becomes a view of itself, so that it can have a history of its own.
-        let fresh: Vec<Option<Tensor>> = outputs
-            .iter()
-            .map(|o| {
-                o.as_ref().map(|t| {
-                    if self.is_dirty(t) {
-                        t.clone()
-                    } else if self.is_input(t) || (self.records && t.grad_fn().is_some()) {
-                        let view = Tensor::from_shared(t.body());
-                        if !t.is_inference() {
-                            view.set_view(t, Creation::InFunction);
-                        }
-                        view
-                    } else {
-                        t.clone()
-                    }
-                })
-            })
-            .collect();
+        let fresh: Vec<Option<Tensor>> =
+            outputs.iter().map(|o| o.as_ref().map(|t| self.result(t)).transpose()).collect::<crate::Result<_>>()?;
         if self.records {
             self.record(outputs, &fresh)?;
         }
@@ -266,23 +276,44 @@ impl<'py> Apply<'_, 'py> {
             .collect()
     }
 
+    /// Whether gradients flow to an output of `forward`.
+    fn is_differentiable(&self, output: &Tensor) -> bool {
+        self.records && output.dtype().is_float() && !self.fixed.iter().any(|f| f.is(output))
+    }
+
+    /// The tensor that the caller gets for an output of `forward`, without its history.
+    fn result(&self, output: &Tensor) -> crate::Result<Tensor> {
+        let (input, dirty) = (self.is_input(output), self.is_dirty(output));
+        if !self.is_differentiable(output) && output.requires_grad() {
+            // An input keeps its history; what `forward` recorded for itself ends here.
+            if input {
+                return Ok(output.detach());
+            }
+            if !output.is_view() {
+                output.detach_()?;
+            }
+        }
+        if !input || dirty {
+            return Ok(output.clone());
+        }
+        // An input that comes back as it is becomes a view of itself, so that it can have a history of its own.
+        let view = Tensor::from_shared(output.body());
+        if output.is_inference() {
+            view.mark_inference();
+        } else {
+            view.set_view(output, Creation::InFunction);
+        }
+        Ok(view)
+    }
+
     fn record(&self, outputs: &[Option<Tensor>], fresh: &[Option<Tensor>]) -> PyResult<()> {
-        let mut next = 0;
-        let results: Vec<Option<u32>> = fresh
-            .iter()
-            .map(|t| {
-                t.as_ref().map(|_| {
-                    next += 1;
-                    next - 1
-                })
-            })
-            .collect();
+        // A node's outputs are those of `forward`, also where they are no tensors and get no gradient.
+        let results: Vec<Option<u32>> = (0..).zip(fresh).map(|(nr, t)| t.as_ref().map(|_| nr)).collect();
         let metas: SmallVec<[Meta; 1]> = fresh
             .iter()
-            .flatten()
-            .map(|t| {
-                let body = t.body();
-                Meta { sizes: body.layout.sizes.clone(), dtype: body.dtype }
+            .map(|t| match t.as_ref().map(Tensor::body) {
+                Some(body) => Meta { sizes: body.layout.sizes.clone(), dtype: body.dtype },
+                None => Meta { sizes: Dims::new(), dtype: DType::F32 },
             })
             .collect();
         let edges: SmallVec<[Edge; 2]> = self.inputs.iter().flatten().map(Tensor::edge).collect();
@@ -297,28 +328,35 @@ impl<'py> Apply<'_, 'py> {
                 arguments: self.inputs.iter().map(Option::is_some).collect(),
                 results: results.clone(),
                 saved: Mutex::new(Some(saved)),
-                materialize: self.ctx.getattr("_materialize")?.is_truthy()?,
+                materialize: self.ctx.getattr("materialize_grads")?.is_truthy()?,
             },
         );
         self.ctx.cast::<PyNode>()?.get().attach(&node, self.ctx.as_ptr());
+        let several = outputs.iter().flatten().filter(|o| self.is_differentiable(o)).count() > 1;
+        let creation = if several { Creation::Multiple("Function") } else { Creation::InFunction };
         for ((t, nr), old) in fresh.iter().zip(&results).zip(outputs) {
             let (Some(t), Some(nr), Some(old)) = (t, nr, old) else { continue };
-            let fixed = self.fixed.iter().any(|f| f.is(old)) || !t.dtype().is_float();
-            if fixed {
+            if !self.is_differentiable(old) {
                 continue;
             }
             if self.is_dirty(old) {
                 ops::rebase(t, node.clone(), *nr)?;
-            } else {
-                t.set_history(Edge::new(node.clone(), *nr));
+                continue;
+            }
+            t.set_history(Edge::new(node.clone(), *nr));
+            if let Some(view) = t.view_info() {
+                *view.creation.lock() = creation;
             }
         }
         Ok(())
     }
 
     fn saved(&self, outputs: &[Option<Tensor>], results: &[Option<u32>]) -> PyResult<Vec<Option<SavedTensor>>> {
-        let list = self.ctx.getattr("_to_save")?;
+        let list = self.ctx.getattr("to_save")?;
         let mut saved = Vec::new();
+        if list.is_none() {
+            return Ok(saved);
+        }
         for (k, item) in list.try_iter()?.enumerate() {
             let item = item?;
             if item.is_none() {
@@ -343,7 +381,7 @@ impl<'py> Apply<'_, 'py> {
             }));
         }
         // The context itself holds nothing any more: saved values are the node's.
-        self.ctx.setattr("_to_save", PyTuple::empty(self.ctx.py()))?;
+        self.ctx.delattr("to_save")?;
         Ok(saved)
     }
 }
@@ -353,8 +391,8 @@ impl<'py> Apply<'_, 'py> {
 pub(super) fn _function_saved<'py>(ctx: &Bound<'py, PyNode>) -> PyResult<Bound<'py, PyTuple>> {
     let py = ctx.py();
     let Some(node) = ctx.get().try_node() else {
-        // Not recorded: what was given is all there is.
-        return PyTuple::new(py, ctx.as_any().getattr("_to_save")?.try_iter()?.collect::<PyResult<Vec<_>>>()?);
+        // Not recorded, or not yet.
+        return Ok(PyTuple::empty(py));
     };
     let saved = body_of(&node)?.saved.lock().clone();
     let Some(saved) = saved else { return Err(freed(&node).into()) };
@@ -373,7 +411,7 @@ struct Refusal(&'static str);
 
 impl Backward for Refusal {
     fn name(&self) -> Cow<'static, str> {
-        "NotDifferentiable".into()
+        "Error".into()
     }
     fn backward(&self, _: &Call<'_>, _: Grads) -> crate::Result<Grads> {
         Err(crate::Error::runtime("backward", self.0))

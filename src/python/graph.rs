@@ -1,19 +1,18 @@
-//! The graph as Python sees it: nodes, hooks and their handles, `backward` and `grad`, and what the garbage collector may
-//! know of it.
+//! The graph as Python sees it: nodes, hooks and their handles, and what the garbage collector may know of it.
 
 use super::bind;
 use super::collector::{self, Payload};
-use super::error::{carry, guarded};
+use super::error::carry;
 use super::identity::{Slot, alive, wrap};
-use super::tensor::{PyTensor, size};
+use super::tensor::size;
 use super::{dtype, saved};
-use crate::autograd::hooks::{HookHandle, NodeHook, TensorHook, next_id};
+use crate::autograd::hooks::{HookHandle, NodeHook, TensorHook, check_replacement, next_id, remove};
+use crate::autograd::mode::{self, GradMode};
 use crate::autograd::node::{Grads, Node, NodeRef};
-use crate::autograd::{self, BackwardOptions, GradOptions};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::tensor::Tensor;
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyAttributeError, PyRuntimeError, PyTypeError, PyUserWarning};
+use pyo3::exceptions::{PyAttributeError, PyRuntimeError, PyTypeError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -23,28 +22,50 @@ use std::sync::Arc;
 
 // ---- hooks -------------------------------------------------------------------------------------------------------------
 
+/// Runs a hook, whatever it does to the grad mode: the next one finds it as it was.
+fn run_hook<R>(f: impl FnOnce(Python<'_>) -> PyResult<R>) -> Result<R> {
+    let _mode = GradMode::set(mode::is_grad_enabled());
+    Python::attach(f).map_err(carry)
+}
+
+fn hook_name(hook: &Bound<'_, PyAny>) -> String {
+    hook.getattr("__name__").map_or_else(|_| "hook".into(), |name| name.to_string())
+}
+
+/// The error of a hook that returned something else than a tensor or None.
+fn no_tensor(returned: &Bound<'_, PyAny>) -> PyErr {
+    match returned.get_type().name() {
+        Ok(class) => PyTypeError::new_err(format!("expected Variable, but hook returned '{class}'")),
+        Err(error) => error,
+    }
+}
+
+/// The error of a hook that has found a gradient where there is none.
+fn no_gradient() -> PyErr {
+    PyRuntimeError::new_err("can't replace a None gradient with a non-None value")
+}
+
 /// A Python function as a tensor hook.
 struct PyTensorHook(Payload);
 
 impl TensorHook for PyTensorHook {
     fn call(&self, grad: &Tensor) -> Result<Option<Tensor>> {
-        Python::attach(|py| {
+        run_hook(|py| {
             let result = self.0.0.bind(py).call1((wrap(py, grad)?,))?;
             if result.is_none() {
                 return Ok(None);
             }
-            match bind::tensor(&result) {
-                Some(t) => Ok(Some(t)),
-                None => Err(PyTypeError::new_err(format!(
-                    "expected Variable, but hook returned '{}'",
-                    result.get_type().name()?
-                ))),
-            }
+            bind::tensor(&result).map(Some).ok_or_else(|| no_tensor(&result))
         })
-        .map_err(carry)
+    }
+    fn call_undefined(&self) -> Result<()> {
+        run_hook(|py| {
+            let result = self.0.0.bind(py).call1((py.None(),))?;
+            if result.is_none() { Ok(()) } else { Err(no_gradient()) }
+        })
     }
     fn name(&self) -> String {
-        Python::attach(|py| self.0.0.bind(py).getattr("__name__").map_or_else(|_| "hook".into(), |n| n.to_string()))
+        Python::attach(|py| hook_name(self.0.0.bind(py)))
     }
     fn payload(&self) -> Option<&(dyn Any + Send + Sync)> {
         Some(&self.0)
@@ -56,17 +77,10 @@ struct PyPostHook(Payload);
 
 impl TensorHook for PyPostHook {
     fn call(&self, leaf: &Tensor) -> Result<Option<Tensor>> {
-        Python::attach(|py| {
+        run_hook(|py| {
             let result = self.0.0.bind(py).call1((wrap(py, leaf)?,))?;
-            if result.is_none() {
-                return Ok(None);
-            }
-            Err(PyTypeError::new_err(format!(
-                "expected None, but post accumulate grad hook returned '{}'",
-                result.get_type().name()?
-            )))
+            if result.is_none() { Ok(None) } else { Err(no_tensor(&result)) }
         })
-        .map_err(carry)
     }
     fn payload(&self) -> Option<&(dyn Any + Send + Sync)> {
         Some(&self.0)
@@ -82,38 +96,42 @@ struct PyNodeHook {
 
 impl NodeHook for PyNodeHook {
     fn call(&self, grads: &Grads, outputs: &Grads) -> Result<Option<Grads>> {
-        Python::attach(|py| {
+        run_hook(|py| {
             let (first, second) = (grads_tuple(py, grads)?, grads_tuple(py, outputs)?);
             let hook = self.payload.0.bind(py);
             let result = if self.pre { hook.call1((first,))? } else { hook.call1((first, second))? };
-            if result.is_none() {
-                return Ok(None);
-            }
-            let items = if let Some(t) = bind::tensor(&result) {
-                vec![Some(t)]
-            } else {
-                let Some(items) = bind::sequence(&result) else {
-                    return Err(PyTypeError::new_err(format!(
-                        "expected Variable or tuple, but hook returned '{}'",
-                        result.get_type().name()?
-                    )));
-                };
-                items.iter().map(bind::tensor).collect()
-            };
-            if items.len() != grads.len() {
-                return Err(PyRuntimeError::new_err(format!(
-                    "hook returned {} gradients, expected {}",
-                    items.len(),
-                    grads.len()
-                )));
-            }
-            Ok(Some(items.into_iter().collect()))
+            if result.is_none() { Ok(None) } else { replacements(hook, &result, grads).map(Some) }
         })
-        .map_err(carry)
     }
     fn payload(&self) -> Option<&(dyn Any + Send + Sync)> {
         Some(&self.payload)
     }
+}
+
+/// What a node hook returned in the place of `grads`.
+fn replacements(hook: &Bound<'_, PyAny>, returned: &Bound<'_, PyAny>, grads: &Grads) -> PyResult<Grads> {
+    let Ok(items) = returned.cast::<PyTuple>() else {
+        let class = returned.get_type().name()?;
+        return Err(PyTypeError::new_err(format!("expected tuple, but hook returned '{class}'")));
+    };
+    if items.len() != grads.len() {
+        return Err(PyRuntimeError::new_err(format!(
+            "hook '{}' has returned an incorrect number of values (got {}, but expected {})",
+            hook_name(hook),
+            items.len(),
+            grads.len()
+        )));
+    }
+    let replaced = items.iter().zip(grads).map(|(item, old)| match (bind::tensor(&item), old) {
+        (Some(_), None) => Err(no_gradient()),
+        (Some(new), Some(old)) => {
+            check_replacement(old, &new, || hook_name(hook))?;
+            Ok(Some(new))
+        }
+        (None, _) if item.is_none() => Ok(None),
+        (None, _) => Err(no_tensor(&item)),
+    });
+    replaced.collect()
 }
 
 fn grads_tuple<'py>(py: Python<'py>, grads: &Grads) -> PyResult<Bound<'py, PyTuple>> {
@@ -248,8 +266,10 @@ impl PyNode {
         PyNode { node: Mutex::new(None), slot: Slot::default() }
     }
     fn name(&self) -> PyResult<String> {
-        let node = self.node()?;
-        Ok(if node.body.leaf().is_some() { "torch::autograd::AccumulateGrad".into() } else { node.name().into_owned() })
+        let name = self.node()?.name();
+        // PyTorch's nodes that stand for no operation carry the namespace of their C++ class.
+        let bare = matches!(&*name, "AccumulateGrad" | "CopySlices" | "CopyBackwards" | "Error");
+        Ok(if bare { format!("torch::autograd::{name}") } else { name.into_owned() })
     }
     #[getter]
     fn next_functions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
@@ -351,7 +371,7 @@ impl PyNode {
         Ok(PyHandle(HookHandle::new(id, move |id| {
             if let Some(hooks) = weak.upgrade().as_deref().and_then(|n| n.hooks()) {
                 let list = if pre { &hooks.pre } else { &hooks.post };
-                list.lock().retain(|h| h.0 != id);
+                remove(list, |h| h.0 == id);
             }
         })))
     }
@@ -375,120 +395,4 @@ impl InputMetadata {
     fn device(&self) -> dtype::PyDevice {
         dtype::cpu()
     }
-}
-
-// ---- the engine's doors ------------------------------------------------------------------------------------------------
-
-fn tensors(items: &[Bound<'_, PyAny>], what: &str) -> PyResult<Vec<Tensor>> {
-    items
-        .iter()
-        .enumerate()
-        .map(|(k, o)| match bind::tensor(o) {
-            Some(t) => Ok(t),
-            None => saved::tensor_of_edge(o)?.map_or_else(
-                || {
-                    let class = o.get_type().name()?;
-                    Err(PyTypeError::new_err(format!(
-                        "element {k} of {what} must be a Tensor or a GradientEdge, not {class}"
-                    )))
-                },
-                Ok,
-            ),
-        })
-        .collect()
-}
-
-fn cotangents(items: &[Bound<'_, PyAny>]) -> PyResult<Vec<Option<Tensor>>> {
-    items
-        .iter()
-        .map(|o| match bind::tensor(o) {
-            Some(t) => Ok(Some(t)),
-            None if o.is_none() => Ok(None),
-            None => Err(PyTypeError::new_err(format!(
-                "gradients can be either Tensors or None, but got {}",
-                o.get_type().name()?
-            ))),
-        })
-        .collect()
-}
-
-fn warn_cycle(py: Python<'_>, create_graph: bool) -> PyResult<()> {
-    if !create_graph {
-        return Ok(());
-    }
-    let text = c"Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient which can cause a memory leak. We recommend using autograd.grad when creating the graph to avoid this. If you have to use this function, make sure to reset the .grad fields of your parameters to None after use to break the cycle and avoid the leak.";
-    PyErr::warn(py, &py.get_type::<PyUserWarning>(), text, 2)
-}
-
-/// `autograd.backward` after its arguments were sorted out.
-#[pyfunction]
-#[pyo3(signature = (tensors, grad_tensors, retain_graph, create_graph, inputs=None))]
-pub(super) fn backward(
-    py: Python<'_>,
-    tensors: Vec<Bound<'_, PyAny>>,
-    grad_tensors: Vec<Bound<'_, PyAny>>,
-    retain_graph: Option<bool>,
-    create_graph: bool,
-    inputs: Option<Vec<Bound<'_, PyAny>>>,
-) -> PyResult<()> {
-    let roots = self::tensors(&tensors, "tensors")?;
-    let grads = cotangents(&grad_tensors)?;
-    let inputs = inputs.map(|i| self::tensors(&i, "the `inputs` to backward()")).transpose()?;
-    warn_cycle(py, create_graph)?;
-    guarded(|| Ok(autograd::backward(&roots, &grads, &BackwardOptions { retain_graph, create_graph, inputs })?))
-}
-
-/// `Tensor.backward`.
-pub(super) fn tensor_backward(
-    slf: &Bound<'_, PyTensor>,
-    gradient: Option<&Bound<'_, PyAny>>,
-    retain_graph: Option<bool>,
-    create_graph: bool,
-    inputs: Option<&Bound<'_, PyAny>>,
-) -> PyResult<()> {
-    let py = slf.py();
-    let grads = match gradient {
-        None => vec![],
-        Some(g) => cotangents(std::slice::from_ref(g))?,
-    };
-    let inputs = match inputs {
-        None => None,
-        Some(one) if one.cast::<PyTensor>().is_ok() => {
-            Some(tensors(std::slice::from_ref(one), "the `inputs` to backward()")?)
-        }
-        Some(many) => Some(tensors(&many.try_iter()?.collect::<PyResult<Vec<_>>>()?, "the `inputs` to backward()")?),
-    };
-    if create_graph {
-        warn_cycle(py, true)?;
-    }
-    let root = slf.get().tensor.clone();
-    guarded(|| Ok(autograd::backward(&[root], &grads, &BackwardOptions { retain_graph, create_graph, inputs })?))
-}
-
-/// `autograd.grad` after its arguments were sorted out.
-#[pyfunction]
-#[pyo3(signature = (outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads=false))]
-#[allow(clippy::too_many_arguments, reason = "the options of autograd.grad")]
-pub(super) fn grad<'py>(
-    py: Python<'py>,
-    outputs: Vec<Bound<'py, PyAny>>,
-    inputs: Vec<Bound<'py, PyAny>>,
-    grad_outputs: Vec<Bound<'py, PyAny>>,
-    retain_graph: Option<bool>,
-    create_graph: bool,
-    allow_unused: bool,
-    materialize_grads: bool,
-) -> PyResult<Bound<'py, PyTuple>> {
-    let roots = tensors(&outputs, "outputs")?;
-    let targets = tensors(&inputs, "inputs")?;
-    let grads = cotangents(&grad_outputs)?;
-    let options = GradOptions { retain_graph, create_graph, allow_unused, materialize_grads };
-    let results = guarded(|| Ok(autograd::grad(&roots, &targets, &grads, &options)?))?;
-    let items = results.iter().map(|g| g.as_ref().map(|g| wrap(py, g)).transpose()).collect::<PyResult<Vec<_>>>()?;
-    PyTuple::new(py, items)
-}
-
-/// Asks Python whether a signal has come in; `KeyboardInterrupt` stops the backward.
-pub(super) fn check_signals() -> Result<()> {
-    Python::attach(|py| py.check_signals()).map_err(|e: PyErr| -> Error { carry(e) })
 }

@@ -1,7 +1,8 @@
 //! What the extension module holds.
 
 use super::{
-    callsite, collector, data, dispatch, dtype, function, generator, graph, numpy, observe, report, saved, tensor,
+    callsite, collector, data, dispatch, dtype, engine, function, generator, graph, numpy, observe, report, saved,
+    tensor,
 };
 use crate::autograd::mode;
 use crate::dtype::{DType, Promotion};
@@ -32,6 +33,22 @@ fn is_inference_mode_enabled() -> bool {
 #[pyfunction]
 fn _set_inference_mode(mode: bool) -> bool {
     self::mode::set_inference_mode(mode)
+}
+
+/// Whether backwards that this thread starts may run on several threads.
+#[pyfunction]
+fn _is_multithreading_enabled() -> bool {
+    mode::is_multithreading_enabled()
+}
+
+#[pyfunction]
+fn _set_multithreading_enabled(enabled: bool) -> bool {
+    mode::set_multithreading_enabled(enabled)
+}
+
+#[pyfunction]
+fn _set_grad_layout_policy(enforced: bool) -> bool {
+    mode::set_enforces_grad_layout(enforced)
 }
 
 /// The dtype of floats that do not say theirs.
@@ -167,7 +184,7 @@ fn wait(probe: &mut dyn FnMut() -> bool) {
 pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = m.py();
     storage::set_wait_hook(wait);
-    crate::autograd::engine::set_interrupt_hook(graph::check_signals);
+    crate::autograd::engine::set_interrupt_hook(engine::check_signals);
     callsite::install(m)?;
     m.add_class::<tensor::PyTensor>()?;
     m.add_class::<graph::PyNode>()?;
@@ -191,6 +208,9 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         _set_grad_enabled,
         is_inference_mode_enabled,
         _set_inference_mode,
+        _is_multithreading_enabled,
+        _set_multithreading_enabled,
+        _set_grad_layout_policy,
         get_default_dtype,
         set_default,
         promote_types,
@@ -219,8 +239,8 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         function::_function_apply,
         function::_function_saved,
         function::_refuse_second,
-        graph::backward,
-        graph::grad,
+        engine::backward,
+        engine::grad,
         observe::_push_nonfinite_tracer,
         observe::_push_observer,
         observe::_pop_observer,

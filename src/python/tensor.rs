@@ -6,7 +6,7 @@ use super::collector::{self, detached};
 use super::dispatch::call_named;
 use super::error::guarded;
 use super::identity::{self, Slot, wrap, wrap_new};
-use super::{data, dtype, graph, index, numpy};
+use super::{data, dtype, engine, graph, index, numpy};
 use crate::dtype::DType;
 use crate::ops::apply;
 use crate::ops::elementwise as e;
@@ -450,7 +450,7 @@ impl PyTensor {
         create_graph: bool,
         inputs: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        graph::tensor_backward(slf, gradient, retain_graph, create_graph, inputs)
+        engine::tensor_backward(slf, gradient, retain_graph, create_graph, inputs)
     }
     fn register_hook(&self, hook: Py<PyAny>) -> PyResult<graph::PyHandle> {
         graph::register_tensor_hook(&self.tensor, hook)

@@ -23,6 +23,8 @@ def gradients(model, loss):
     return [p.grad.clone() for p in model.parameters()]
 
 
+@pytest.mark.row("A14.checkpoint")
+@pytest.mark.row("A14.checkpoint_reentrant")
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("_again", range(3))
 def test_gradients_are_those_without(model, reentrant, _again):
@@ -36,6 +38,7 @@ def test_gradients_are_those_without(model, reentrant, _again):
     assert torch.equal(x.grad, inputs)
 
 
+@pytest.mark.row("A14.checkpoint")
 def test_values_are_computed_again_once_in_each_backward(model):
     runs = 0
 
@@ -53,6 +56,7 @@ def test_values_are_computed_again_once_in_each_backward(model):
     assert runs == 3
 
 
+@pytest.mark.row("A14.checkpoint")
 def test_the_graph_is_the_functions_own():
     x = torch.ones(3, requires_grad=True)
     y = checkpoint(lambda a: a.sin().exp(), x, use_reentrant=False)
@@ -61,6 +65,7 @@ def test_the_graph_is_the_functions_own():
     assert torch.allclose(grad, (x.sin().exp() * x.cos()).detach())
 
 
+@pytest.mark.row("A14.checkpoint")
 def test_less_is_kept():
     x = torch.ones(1000, requires_grad=True)
     inner = []
@@ -77,6 +82,7 @@ def test_less_is_kept():
     assert torch.allclose(x.grad, (x.exp().cos() * x.exp()).detach())
 
 
+@pytest.mark.row("A14.checkpoint")
 def test_double_backward_and_nesting():
     x = torch.tensor([0.5, 1.5], dtype=torch.float64, requires_grad=True)
 
@@ -95,6 +101,8 @@ def test_double_backward_and_nesting():
     assert torch.allclose(first, want) and torch.allclose(second, want_second)
 
 
+@pytest.mark.row("A14.checkpoint")
+@pytest.mark.row("A14.checkpoint_reentrant")
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_random_numbers_are_the_same_again(reentrant):
     x = torch.ones(1000, requires_grad=True)
@@ -108,6 +116,7 @@ def test_random_numbers_are_the_same_again(reentrant):
     assert torch.equal(torch.get_rng_state(), after) and not torch.equal(after, state)
 
 
+@pytest.mark.row("A14.checkpoint")
 def test_keyword_arguments_and_other_values():
     x = torch.ones(3, requires_grad=True)
     y = checkpoint(
@@ -117,6 +126,7 @@ def test_keyword_arguments_and_other_values():
     assert torch.allclose(x.grad, 2 * (2 * x).exp().detach())
 
 
+@pytest.mark.row("A14.checkpoint")
 def test_early_stop():
     ends = 0
 
@@ -135,6 +145,7 @@ def test_early_stop():
         assert ends == want
 
 
+@pytest.mark.row("A14.checkpoint")
 def test_another_second_run_is_an_error():
     calls = 0
 
@@ -157,6 +168,7 @@ def test_another_second_run_is_an_error():
         checkpoint(other, x, use_reentrant=False).backward()
 
 
+@pytest.mark.row("A14.checkpoint_reentrant")
 def test_the_reentrant_way_says_what_it_cannot():
     x = torch.ones(3, requires_grad=True)
     with pytest.raises(RuntimeError, match="incompatible with .grad()"):
@@ -170,6 +182,7 @@ def test_the_reentrant_way_says_what_it_cannot():
     assert y.grad_fn.name() == "CheckpointFunctionBackward"
 
 
+@pytest.mark.row("A14.checkpoint_sequential")
 def test_sequential(model):
     x = torch.randn(5, 4, requires_grad=True)
     plain = gradients(model, model(x).sum())
@@ -180,6 +193,7 @@ def test_sequential(model):
                 assert torch.equal(one, other)
 
 
+@pytest.mark.row("A14.checkpoint")
 def test_without_recording_nothing_is_kept():
     x = torch.ones(3, requires_grad=True)
     with torch.no_grad(), warnings.catch_warnings():

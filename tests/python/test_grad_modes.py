@@ -7,6 +7,8 @@ import pytest
 
 import rustgrad as torch
 
+pytestmark = pytest.mark.row("A1.grad_modes")
+
 
 @pytest.fixture
 def x():

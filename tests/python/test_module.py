@@ -10,6 +10,8 @@ import pytest
 import rustgrad as torch
 from rustgrad import nn
 
+pytestmark = pytest.mark.row("A14.module_protocol")
+
 
 class Net(nn.Module):
     def __init__(self):

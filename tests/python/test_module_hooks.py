@@ -10,6 +10,8 @@ import rustgrad as torch
 from rustgrad import nn
 from rustgrad.nn.modules import module as modules
 
+pytestmark = pytest.mark.row("A14.module_hooks")
+
 
 class Mul(nn.Module):
     def forward(self, a, b=None, *, k=None):

@@ -6,6 +6,8 @@ import rustgrad as torch
 from rustgrad import nn
 from rustgrad.nn import utils
 
+pytestmark = pytest.mark.row("A14.gradient_utilities")
+
 
 def params_with_grads():
     p, q, unused = (nn.Parameter(torch.zeros(n)) for n in (2, 1, 1))

@@ -11,6 +11,8 @@ from rustgrad import nn
 from rustgrad.nn.utils import parametrizations, parametrize
 from rustgrad.nn.utils.parametrize import register_parametrization, remove_parametrizations
 
+pytestmark = pytest.mark.row("A14.parametrize")
+
 
 class Symmetric(nn.Module):
     def forward(self, x):

@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 from rustgrad import _core
 from rustgrad.autograd import function as function
+from rustgrad.autograd import grad_mode as grad_mode
 from rustgrad.autograd import graph as graph
+from rustgrad.autograd import variable as variable
 from rustgrad.autograd.function import Function as Function
-from rustgrad.autograd.grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
+from rustgrad.autograd.grad_mode import (
+    enable_grad,
+    enforce_grad_layout_policy,
+    inference_mode,
+    no_grad,
+    set_grad_enabled,
+    set_multithreading_enabled,
+)
 from rustgrad.autograd.variable import Variable as Variable
 
 if TYPE_CHECKING:
@@ -25,13 +34,20 @@ __all__ = [
     "Variable",
     "backward",
     "enable_grad",
+    "enforce_grad_layout_policy",
     "function",
     "grad",
+    "grad_mode",
     "graph",
     "inference_mode",
+    "is_multithreading_enabled",
     "no_grad",
     "set_grad_enabled",
+    "set_multithreading_enabled",
+    "variable",
 ]
+
+is_multithreading_enabled = _core._is_multithreading_enabled
 
 # A tensor, or anything else that names one output of one node (a gradient edge).
 _Edge: TypeAlias = "Tensor | Any"
@@ -170,6 +186,8 @@ def grad(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
         )
     targets = _input_edges(inputs, "grad")
+    if materialize_grads and not all(isinstance(target, _core.Tensor) for target in targets):
+        raise RuntimeError("materialize_grads cannot be used when the given input is a GradientEdge")
     sources = _edges(outputs)
     vectors = _cotangents(grad_outputs, sources)
     retain = create_graph if retain_graph is None else retain_graph
@@ -193,6 +211,14 @@ def _batched_grad(
     materialize_grads: bool,
 ) -> tuple[Tensor | None, ...]:
     """One vector-Jacobian product per entry of the vectors' first dimension, stacked."""
+    for position, (output, vector) in enumerate(zip(outputs, vectors, strict=True)):
+        if vector is not None and isinstance(output, _core.Tensor) and vector.shape[1:] != output.shape:
+            raise RuntimeError(
+                "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch "
+                "dimension. The sizes of the remaining dimensions are expected to match the shape of corresponding "
+                f"output, but a mismatch was detected: grad_output[{position}] has a shape of {vector.shape} and "
+                f"output[{position}] has a shape of {output.shape}."
+            )
     batch = {len(v) for v in vectors if v is not None}
     if len(batch) != 1 or any(v is None for v in vectors):
         raise RuntimeError(

@@ -15,7 +15,14 @@ from rustgrad import _core
 if TYPE_CHECKING:
     from rustgrad._core import Tensor
 
-__all__ = ["BackwardCFunction", "Function", "FunctionCtx", "once_differentiable"]
+__all__ = [
+    "BackwardCFunction",
+    "Function",
+    "FunctionCtx",
+    "FunctionMeta",
+    "InplaceFunction",
+    "once_differentiable",
+]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -24,25 +31,18 @@ _T = TypeVar("_T")
 class FunctionCtx:
     """What `forward`, `setup_context` and `backward` of a custom function share."""
 
-    _to_save: Sequence[Tensor | None] = ()
-    _dirty: Sequence[Tensor] = ()
-    _non_differentiable: Sequence[Tensor] = ()
-    _materialize: bool = True
+    to_save: Sequence[Tensor | None] | None = None
+    dirty_tensors: Sequence[Tensor] = ()
+    non_differentiable: Sequence[Tensor] = ()
+    materialize_grads: bool = True
     needs_input_grad: tuple[bool, ...] = ()
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep tensors for `backward`, where they are `saved_tensors`. A later call replaces an earlier one.
 
-        Raises:
-            TypeError: an argument is neither a tensor nor None.
+        `apply` raises a `TypeError` if the call is recorded and something else than a tensor or None is to be kept.
         """
-        for position, tensor in enumerate(tensors):
-            if tensor is not None and not isinstance(tensor, _core.Tensor):
-                raise TypeError(
-                    f"save_for_backward can only save variables, but argument {position} is of type "
-                    f"{type(tensor).__name__}"
-                )
-        self._to_save = tensors
+        self.to_save = tensors
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
         """Keep tensors for `jvp`. They are kept as any attribute is."""
@@ -50,19 +50,19 @@ class FunctionCtx:
 
     def mark_dirty(self, *tensors: Tensor) -> None:
         """Declare that inputs were modified in place. Each must be returned."""
-        self._dirty = tensors
+        self.dirty_tensors = tensors
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
         """Declare that outputs have no gradient. `backward` still gets an argument for each, of zeros."""
-        self._non_differentiable = tensors
+        self.non_differentiable = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
         """Whether undefined gradients reach `backward` as zeros (the default) or as None."""
-        self._materialize = value
+        self.materialize_grads = value
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        """The tensors given to `save_for_backward`.
+        """The tensors given to `save_for_backward`; none before `forward` has returned.
 
         Raises:
             RuntimeError: one was modified in place since, or the graph has been freed.
@@ -80,6 +80,12 @@ class BackwardCFunction(FunctionCtx, _core.Node):
     """The class of the nodes of custom functions; each function has a subclass, named after it."""
 
     _forward_cls: type[Function]
+
+    def name(self) -> str:
+        """The name of the function with `Backward` after it; also while `forward` runs."""
+        return type(self).__name__
+
+    __repr__ = object.__repr__
 
     def apply(self, *grads: Tensor | None) -> Any:
         """Run the function's `backward` by hand."""
@@ -101,7 +107,8 @@ class FunctionMeta(type):
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> None:
         super().__init__(name, bases, namespace)
-        cls._backward_cls = type(f"{name}Backward", (BackwardCFunction,), {"_forward_cls": cls})
+        body = {"_forward_cls": cls, "__module__": __name__}
+        cls._backward_cls = type(f"{name}Backward", (BackwardCFunction,), body)
 
 
 class Function(metaclass=FunctionMeta):
@@ -184,15 +191,55 @@ class Function(metaclass=FunctionMeta):
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Call the function. Only tensors that are arguments themselves are tracked, not those inside lists."""
         ctx = cls._backward_cls()
+        together = cls.setup_context is Function.setup_context
+        if kwargs or (not together and _has_defaults(cls.forward)):
+            args, kwargs = _bind(cls.forward, (ctx, *args) if together else args, kwargs)
+            args = args[1:] if together else args
 
         def run() -> Any:
-            if cls.setup_context is Function.setup_context:
+            if together:
                 return cls.forward(ctx, *args, **kwargs)
             output = cls.forward(*args, **kwargs)
             cls.setup_context(ctx, args, output)
             return output
 
         return _core._function_apply(ctx, args, run)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
+        """The batching rule."""
+        raise NotImplementedError(
+            "To use autograd.Function with vmap, you must either override the vmap staticmethod or set "
+            "generate_vmap_rule=True."
+        )
+
+
+class InplaceFunction(Function):
+    """An old base of functions that change an input; `mark_dirty` says so, and any `Function` may call it."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+
+def _has_defaults(forward: Callable[..., Any]) -> bool:
+    """Whether a call may leave arguments out. What is no plain function may have any signature."""
+    plain = getattr(forward, "__func__", forward)
+    return not hasattr(plain, "__code__") or bool(plain.__defaults__) or hasattr(plain, "__wrapped__")
+
+
+def _bind(
+    forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call by position where they have one, defaults included, so that each has its gradient's place."""
+    import inspect  # would be most of this package's import time
+
+    try:
+        bound = inspect.signature(forward).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return args, kwargs  # the call itself says what is wrong with them
+    bound.apply_defaults()
+    return bound.args, bound.kwargs
 
 
 def once_differentiable(fn: Callable[_P, _T]) -> Callable[_P, _T]:

@@ -14,7 +14,14 @@ from typing import Any, Self, TypeVar, cast, overload
 
 from rustgrad import _core
 
-__all__ = ["enable_grad", "inference_mode", "no_grad", "set_grad_enabled"]
+__all__ = [
+    "enable_grad",
+    "enforce_grad_layout_policy",
+    "inference_mode",
+    "no_grad",
+    "set_grad_enabled",
+    "set_multithreading_enabled",
+]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -230,3 +237,57 @@ class inference_mode(_ModeGuard):
         inference, grad = self._restore.pop()
         _core._set_inference_mode(inference)
         _core._set_grad_enabled(grad)
+
+
+class _Switch(_ModeGuard):
+    """A flag that is set when the guard is made, and put back on leaving the block of a `with` statement."""
+
+    _set: Callable[[bool], bool]
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__()
+        self.mode = mode
+        self._restore.append(type(self)._set(mode))
+
+    def _clone(self) -> Self:
+        return type(self)(self.mode)
+
+    def clone(self) -> Self:
+        """Another guard with the same setting, which is made at once."""
+        return self._clone()
+
+    def __enter__(self) -> None:
+        """Nothing more: the flag was set when the guard was made."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        type(self)._set(self._restore[-1])
+
+
+class set_multithreading_enabled(_Switch):
+    """Whether backwards started on this thread may run on several threads: at once, or for the block of a `with`.
+
+    The engine runs each backward on the thread that started it so far, with the flag on or off; the flag is kept for
+    callers and for an engine that divides the work. Thread-local, on at first.
+
+    Args:
+        mode: whether other threads may be used.
+    """
+
+    _set = staticmethod(_core._set_multithreading_enabled)
+
+
+class enforce_grad_layout_policy(_Switch):
+    """Whether a new `.grad` is given its leaf's layout on this thread: at once, or for the block of a `with`.
+
+    If not, a gradient that nobody else holds becomes `.grad` with the strides that it has. Thread-local, on at first.
+
+    Args:
+        enable: whether the layout is that of the leaf.
+    """
+
+    _set = staticmethod(_core._set_grad_layout_policy)
+
+    def __init__(self, enable: bool = True) -> None:
+        super().__init__(enable)

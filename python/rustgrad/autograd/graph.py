@@ -31,6 +31,7 @@ __all__ = [
     "register_multi_grad_hook",
     "save_on_cpu",
     "saved_tensors_hooks",
+    "set_warn_on_accumulate_grad_stream_mismatch",
 ]
 
 
@@ -65,6 +66,10 @@ def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
     """
     for one in (tensor,) if isinstance(tensor, _core.Tensor) else tensor:
         _core._increment_version(one)
+
+
+def set_warn_on_accumulate_grad_stream_mismatch(enabled: bool) -> None:
+    """Accepted for PyTorch's callers: no device here has several streams, so that there is nothing to warn of."""
 
 
 _disabled = threading.local()

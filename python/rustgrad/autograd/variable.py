@@ -1,14 +1,13 @@
-"""`Variable`: the name that tensors with a history had long ago, and the door to the engine that is still found there."""
+"""`Variable`: the name that tensors with a history had once. It makes tensors, and every tensor is one; and the door to
+the engine that is still found there."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rustgrad import _core
-
-if TYPE_CHECKING:
-    from rustgrad._core import Tensor
 
 __all__ = ["Variable"]
 
@@ -34,16 +33,39 @@ class _Engine:
         return _core._is_checkpoint_valid()
 
 
-class _VariableMeta(type):
-    def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, _core.Tensor)
+class VariableMeta(type):
+    """Makes `isinstance(tensor, Variable)` true."""
+
+    def __instancecheck__(cls, other: Any) -> bool:
+        return isinstance(other, _core.Tensor)
 
 
-class Variable(metaclass=_VariableMeta):
-    """An old name of `Tensor`. `Variable(data, requires_grad)` is `data` detached."""
+class Variable(metaclass=VariableMeta):
+    """An old way to write a tensor: `Variable(data, requires_grad)` is another tensor on the memory of `data`.
+
+    Args:
+        data: a tensor, whose history is left behind. Default: an empty one.
+        requires_grad: whether the result requires grad.
+        volatile: had a meaning once; warns.
+
+    Raises:
+        TypeError: `data` is no tensor.
+        RuntimeError: a dtype that has no gradient is to require one.
+    """
 
     _execution_engine = _Engine()
 
-    def __new__(cls, data: Tensor, requires_grad: bool = False) -> Tensor:  # type: ignore[misc]  # a tensor, as ever
-        """The values of a tensor without its history, sharing memory with it."""
-        return data.detach().requires_grad_(requires_grad)
+    def __new__(cls, data: Any = None, requires_grad: bool = False, volatile: Any = None) -> Any:
+        if volatile is not None:
+            warnings.warn(
+                "volatile was removed and now has no effect. Use `with torch.no_grad():` instead.",
+                UserWarning,
+                stacklevel=2,
+            )
+        if data is None:
+            data = _core.empty(0)
+        if not isinstance(data, _core.Tensor):
+            raise TypeError(f"Variable data has to be a tensor, but got {type(data).__name__}")
+        if requires_grad and not data.is_floating_point():
+            raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
+        return data.data.requires_grad_(requires_grad)

@@ -1,6 +1,7 @@
 //! The end of every path: adding a gradient to a leaf's `.grad`.
 
 use crate::autograd::held::{Held, Visit};
+use crate::autograd::hooks::snapshot;
 use crate::autograd::mode;
 use crate::autograd::node::{Backward, Call, Grads, Meta, Node, NodeRef};
 use crate::error::Result;
@@ -38,9 +39,11 @@ impl Backward for AccumulateGrad {
 
     fn backward(&self, _: &Call<'_>, mut grads: Grads) -> Result<Grads> {
         // The leaf may have been told since that it needs no gradient.
-        if let Some(grad) = grads[0].take().filter(|_| self.leaf.requires_grad()) {
-            accumulate(&self.leaf, grad)?;
-            for (_, hook) in self.leaf.extra().hooks.post.lock().clone() {
+        if self.leaf.requires_grad() {
+            if let Some(grad) = grads[0].take() {
+                accumulate(&self.leaf, grad)?;
+            }
+            for (_, hook) in snapshot(&self.leaf.extra().hooks.post) {
                 hook.call(&self.leaf)?;
             }
         }
@@ -69,11 +72,13 @@ pub(super) fn accumulate(leaf: &Tensor, grad: Tensor) -> Result<()> {
     Ok(())
 }
 
-/// Whether a gradient can become `.grad` as it is: nobody else sees its memory, and it lies as the leaf does.
+/// Whether a gradient can become `.grad` as it is: nobody else sees its memory, and it lies as the leaf does, unless the
+/// thread does not ask for that.
 fn is_stealable(grad: &Tensor, leaf: &Tensor) -> bool {
     let (g, l) = (grad.body(), leaf.body());
     // The one handle is ours, and the body is held by the tensor and by the snapshot just taken.
     let alone = Arc::strong_count(&grad.0) == 1 && Arc::strong_count(&g) == 2 && g.storage.is_unique();
     let layout = if l.layout.is_dense() { g.layout.strides == l.layout.strides } else { g.layout.is_contiguous() };
+    let layout = layout || !mode::enforces_grad_layout();
     alone && g.layout.offset == 0 && layout && !grad.is_view() && g.dtype == l.dtype
 }

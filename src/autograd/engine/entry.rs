@@ -1,6 +1,6 @@
 //! The doors of the engine: `backward` and `grad`, which check their arguments before anything runs.
 
-use super::task::{Task, accumulate_captured};
+use super::task::Task;
 use crate::autograd::node::Edge;
 use crate::error::{Result, bail};
 use crate::ops;
@@ -13,7 +13,7 @@ pub struct BackwardOptions {
     pub retain_graph: Option<bool>,
     /// Record the backward itself, so that gradients can be differentiated.
     pub create_graph: bool,
-    /// Accumulate into these tensors only (leaves or not).
+    /// Accumulate into these tensors only. Those that are no leaves retain their gradient from now on, and their nodes run.
     pub inputs: Option<Vec<Tensor>>,
 }
 
@@ -53,18 +53,12 @@ pub fn backward(tensors: &[Tensor], grad_tensors: &[Option<Tensor>], options: &B
         if !input.requires_grad() {
             bail!(runtime "backward", "element {k} of the `inputs` to backward() does not require grad");
         }
-        targets.push((input.edge(), input.is_leaf()));
+        input.retain_grad()?;
+        targets.push((input.edge(), true));
     }
     let mut task = Task::new(&edges, oldest(&targets), keep, options.create_graph);
     task.restrict(&targets);
-    let mut captured = vec![None; inputs.len()];
-    task.run(roots, &mut captured)?;
-    for (input, grad) in inputs.iter().zip(captured) {
-        if let Some(grad) = grad {
-            accumulate_captured(input, grad)?;
-        }
-    }
-    Ok(())
+    task.run(roots, &mut [])
 }
 
 /// Gradients of `outputs` with respect to `inputs`, in the order of `inputs`; no `.grad` is touched.
@@ -98,9 +92,10 @@ pub fn grad(
     for (k, result) in results.iter_mut().enumerate() {
         if result.is_none() {
             if options.materialize_grads {
-                *result = Some(ops::zeros_like(&inputs[k])?);
+                let zeros = ops::zeros_like(&inputs[k])?;
+                *result = Some(if options.create_graph { zeros.requires_grad_(true)? } else { zeros });
             } else if !options.allow_unused {
-                bail!(runtime "grad", "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior.\nThe differentiated Tensor at index {k} appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior.");
+                bail!(runtime "grad", "The differentiated Tensor at index {k} appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior.");
             }
         }
     }

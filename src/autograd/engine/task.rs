@@ -1,7 +1,6 @@
 //! One run of the engine over one graph.
 
-use super::accumulate::accumulate;
-use crate::autograd::hooks::run_tensor_hook;
+use crate::autograd::hooks::{run_tensor_hook, snapshot};
 use crate::autograd::mode::GradMode;
 use crate::autograd::node::{Call, Edge, Grads, NodeRef, Zeros};
 use crate::autograd::observe::{Observer, Unobserved, observer};
@@ -163,6 +162,11 @@ impl Drop for Running {
 /// The number of the backward that runs on this thread; the innermost, if there are several.
 pub fn current_task() -> Option<u32> {
     RUNNING.with_borrow(|all| all.last().map(|graph| graph.id))
+}
+
+/// How many backwards run on this thread, each inside the one before.
+pub fn nesting() -> usize {
+    RUNNING.with_borrow(Vec::len)
 }
 
 /// Whether that backward runs all nodes, and not only what some inputs need. True if there is none.
@@ -346,6 +350,9 @@ impl Graph {
     #[inline]
     fn step(&self, number: u32, mut grads: Grads, zeros: &Zeros, results: &mut [Option<Tensor>]) -> Result<Grads> {
         let node = &self.nodes[number as usize];
+        if self.needed.as_ref().is_some_and(|needed| !self.is_wanted(node, needed)) {
+            return Ok(Grads::new());
+        }
         if grads.len() < node.outputs.len() {
             grads.resize(node.outputs.len(), None);
         }
@@ -411,7 +418,7 @@ impl Graph {
     fn attended(&self, call: &Call<'_>, mut grads: Grads) -> Result<Grads> {
         let node = call.node;
         let hooks = node.hooks();
-        for (_, hook) in hooks.map(|h| h.pre.lock().clone()).unwrap_or_default() {
+        for (_, hook) in hooks.map(|h| snapshot(&h.pre)).unwrap_or_default() {
             if let Some(new) = hook.call(&grads, &grads)? {
                 grads = new;
             }
@@ -424,7 +431,7 @@ impl Graph {
             let _mode = GradMode::set(false);
             observer.node(node, &seen, &out)?;
         }
-        for (_, hook) in hooks.map(|h| h.post.lock().clone()).unwrap_or_default() {
+        for (_, hook) in hooks.map(|h| snapshot(&h.post)).unwrap_or_default() {
             if let Some(new) = hook.call(&out, &seen)? {
                 out = new;
             }
@@ -492,21 +499,17 @@ fn in_backward(error: Error, node: &NodeRef) -> Error {
 fn before(node: &NodeRef, grads: &mut Grads) -> Result<()> {
     if node.is_accumulation() {
         if let Some(extra) = node.body.leaf().and_then(Tensor::existing_extra) {
-            for (_, hook) in extra.hooks.tensor.lock().clone() {
-                if let Some(grad) = grads[0].take() {
-                    grads[0] = Some(run_tensor_hook(&*hook, grad)?);
-                }
+            for (_, hook) in snapshot(&extra.hooks.tensor) {
+                grads[0] = run_tensor_hook(&*hook, grads[0].take())?;
             }
         }
         return Ok(());
     }
     let Some(hooks) = node.hooks() else { return Ok(()) };
-    for (_, nr, hook) in hooks.tensor.lock().clone() {
-        if let Some(grad) = grads[nr as usize].take() {
-            grads[nr as usize] = Some(run_tensor_hook(&*hook, grad)?);
-        }
+    for (_, nr, hook) in snapshot(&hooks.tensor) {
+        grads[nr as usize] = run_tensor_hook(&*hook, grads[nr as usize].take())?;
     }
-    for (nr, tensor) in hooks.retain.lock().clone() {
+    for (nr, tensor) in snapshot(&hooks.retain) {
         if let (Some(tensor), Some(grad)) = (tensor.upgrade(), &grads[nr as usize]) {
             retain(&Tensor(tensor), grad)?;
         }
@@ -553,15 +556,7 @@ fn misfit(node: &NodeRef, k: usize, sizes: &[usize], dtype: crate::DType, mut gr
         grad = ops::sum_to_size(&grad, sizes)?;
     }
     if grad.dtype() != dtype {
-        if !grad.dtype().is_float() {
-            bail!(runtime "backward", "Function {} returned an invalid gradient at index {k} - expected type torch.{}Tensor but got torch.{}Tensor", node.name(), dtype.legacy(), grad.dtype().legacy());
-        }
         grad = ops::to_dtype(&grad, dtype)?;
     }
     Ok(grad)
-}
-
-/// Accumulates a captured gradient into a non-leaf's `.grad`, for `backward(inputs=...)`.
-pub(super) fn accumulate_captured(tensor: &Tensor, grad: Tensor) -> Result<()> {
-    accumulate(tensor, grad)
 }

@@ -1,0 +1,35 @@
+//! What belongs to a thread and changes what operations do: the modes, hooks on saved values, who watches. A thread that
+//! goes on with the work of another takes it over.
+
+use super::observe::{self, Observer};
+use super::watch::{self, Watch};
+use super::{mode, saved};
+use std::sync::Arc;
+
+/// The state of a thread.
+pub struct ThreadState {
+    mode: u8,
+    saved_hooks: Vec<Arc<dyn saved::SavedHooks>>,
+    observers: Vec<Arc<dyn Observer>>,
+    watch: Option<Watch>,
+}
+
+impl ThreadState {
+    /// That of this thread.
+    pub fn capture() -> ThreadState {
+        ThreadState {
+            mode: mode::all(),
+            saved_hooks: saved::all_hooks(),
+            observers: observe::all(),
+            watch: watch::current(),
+        }
+    }
+
+    /// Makes it this thread's.
+    pub fn install(self) {
+        saved::set_all_hooks(self.saved_hooks);
+        observe::set_all(self.observers);
+        watch::set_watch(self.watch);
+        mode::set_all(self.mode);
+    }
+}
