@@ -15,6 +15,7 @@ mod identity;
 mod index;
 mod module;
 mod numpy;
+mod private;
 mod saved;
 mod stubs;
 mod tensor;

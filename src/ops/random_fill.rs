@@ -180,10 +180,10 @@ fn change(op: &'static Op, a: &Args, write: impl FnOnce(&Body) -> Result<()>) ->
     body.bump_version();
     if records {
         let mut inner = a.clone();
-        inner[0] = Arg::Tensor(Tensor::with_history(body.clone(), target.edge()));
+        inner[0] = Arg::Tensor(Tensor::with_history(body.clone(), target.edge()?));
         let written = Tensor::from_shared(body);
         record(op, &inner, None, no_gradient, &[], std::slice::from_ref(&written))?;
-        if let Some(node) = written.grad_fn().node() {
+        if let Some(node) = written.grad_fn_as_is().node() {
             inplace::rebase(target, node.clone(), 0)?;
         }
     }

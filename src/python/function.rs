@@ -209,7 +209,7 @@ impl<'py> Apply<'_, 'py> {
                 o.as_ref().map(|t| {
                     if self.is_dirty(t) {
                         t.clone()
-                    } else if self.is_input(t) || (self.records && t.grad_fn().is_some()) {
+                    } else if self.is_input(t) || (self.records && !t.is_leaf()) {
                         let view = Tensor::from_shared(t.body());
                         if !t.is_inference() {
                             view.set_view(t, Creation::InFunction);
@@ -255,7 +255,7 @@ impl<'py> Apply<'_, 'py> {
                 Meta { sizes: body.layout.sizes.clone(), dtype: body.dtype }
             })
             .collect();
-        let edges: SmallVec<[Edge; 2]> = self.inputs.iter().flatten().map(Tensor::edge).collect();
+        let edges: SmallVec<[Edge; 2]> = self.inputs.iter().flatten().map(Tensor::edge).collect::<Result<_, _>>()?;
         let saved = self.saved(outputs, &results)?;
         let class = self.ctx.get_type();
         let node = Node::shared(

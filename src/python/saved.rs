@@ -63,7 +63,7 @@ pub(super) fn _pop_saved_tensors_hooks() {
 /// The node and output number that the gradient of a tensor goes to.
 #[pyfunction]
 pub(super) fn _gradient_edge<'py>(t: &Bound<'py, PyTensor>) -> PyResult<(Bound<'py, PyAny>, u32)> {
-    let edge = t.get().tensor.edge();
+    let edge = t.get().tensor.edge()?;
     match edge.node() {
         Some(node) => Ok((wrap_node(t.py(), node)?, edge.nr)),
         None => Err(PyRuntimeError::new_err(

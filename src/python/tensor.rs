@@ -5,7 +5,7 @@ use super::bind::{self, number};
 use super::dispatch::call_named;
 use super::error::guarded;
 use super::identity::{self, Slot, wrap, wrap_new};
-use super::{data, dtype, graph, index, numpy};
+use super::{data, dtype, graph, index, numpy, private};
 use crate::dtype::DType;
 use crate::ops::apply;
 use crate::ops::elementwise as e;
@@ -338,8 +338,12 @@ impl PyTensor {
         self.tensor.requires_grad()
     }
     #[setter]
-    fn set_requires_grad(&self, on: bool) -> PyResult<()> {
-        Ok(self.tensor.set_requires_grad(on)?)
+    fn set_requires_grad(&self, on: &Bound<'_, PyAny>) -> PyResult<()> {
+        private::set_requires_grad(&self.tensor, on)
+    }
+    #[deleter]
+    fn delete_requires_grad(&self) -> PyResult<()> {
+        Err(PyRuntimeError::new_err("requires_grad must be a bool"))
     }
     #[pyo3(signature = (requires_grad=true))]
     fn requires_grad_<'py>(slf: &Bound<'py, Self>, requires_grad: bool) -> PyResult<Bound<'py, Self>> {
@@ -352,11 +356,11 @@ impl PyTensor {
     }
     #[getter]
     fn grad_fn<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.tensor.grad_fn().node().map(|n| graph::wrap_node(py, n)).transpose()
+        self.tensor.grad_fn()?.node().map(|n| graph::wrap_node(py, n)).transpose()
     }
     #[getter]
     fn output_nr(&self) -> u32 {
-        self.tensor.grad_fn().nr
+        self.tensor.grad_fn_as_is().nr
     }
     #[getter]
     fn grad<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTensor>>> {
@@ -407,6 +411,29 @@ impl PyTensor {
                 value.get_type().name()?
             ))),
         }
+    }
+    #[deleter]
+    fn delete_data(&self) -> PyResult<()> {
+        Err(PyRuntimeError::new_err("Deleting tensor data is not allowed. Delete tensor instead!"))
+    }
+    #[getter]
+    fn _grad<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTensor>>> {
+        self.tensor.grad().map(|g| wrap(py, &g)).transpose()
+    }
+    #[setter]
+    fn set__grad(&self, grad: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        self.set_grad(grad)
+    }
+    #[getter]
+    fn _backward_hooks<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        private::backward_hooks(py, &self.tensor)
+    }
+    #[getter]
+    fn _post_accumulate_grad_hooks<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        private::post_accumulate_grad_hooks(py, &self.tensor)
+    }
+    fn _use_count(&self) -> usize {
+        private::use_count(&self.tensor)
     }
     #[getter]
     fn _version(&self) -> PyResult<u32> {

@@ -113,6 +113,9 @@ pub(super) fn record_quick(
             }
         }
     }
+    if needs == 0 {
+        return None; // a view without history whose base requires a gradient
+    }
     let mut saved = Saved::new();
     for &source in &spec.gradient_ref(needs).reads {
         match source {
@@ -141,7 +144,7 @@ fn make(
     outputs: &[Arc<Body>],
 ) -> Result<NodeRef> {
     let edges: SmallVec<[Edge; 2]> =
-        spec.edges.iter().map(|e| e.map_or(Edge::NONE, |k| tensors[k as usize].edge())).collect();
+        spec.edges.iter().map(|e| e.map_or(Ok(Edge::NONE), |k| tensors[k as usize].edge())).collect::<Result<_>>()?;
     let mut saved = Saved::new();
     let gradient = spec.gradient(needs_mask(tensors), (1 << outputs.len()) - 1);
     for &source in &gradient.reads {
@@ -151,7 +154,7 @@ fn make(
                 // In place, the target's values were copied before they changed.
                 let overwritten = outputs.iter().any(|o| Arc::ptr_eq(o, &tensor.body()));
                 if overwritten {
-                    SavedTensor::copy(spec.op, body.clone(), tensor.edge())?
+                    SavedTensor::copy(spec.op, body.clone(), tensor.edge()?)?
                 } else {
                     SavedTensor::input(spec.op, tensor, body.clone())?
                 }
@@ -195,6 +198,12 @@ impl Backward for NotImplemented {
     fn backward(&self, _: &Call<'_>, _: Grads) -> Result<Grads> {
         bail!(runtime self.op, "derivative for aten::{} is not implemented", self.op)
     }
+}
+
+/// A node that refuses to be differentiated, for an operation whose result is the given body.
+pub(crate) fn not_implemented(op: &'static str, edges: SmallVec<[Edge; 2]>, result: &Body) -> NodeRef {
+    let meta = Meta { sizes: result.layout.sizes.clone(), dtype: result.dtype };
+    Node::shared(edges, smallvec![meta], NotImplemented { op })
 }
 
 impl ElementwiseBackward {
