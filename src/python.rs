@@ -4,6 +4,7 @@
 
 mod allocator;
 mod bind;
+mod copying;
 mod data;
 mod dispatch;
 mod dtype;

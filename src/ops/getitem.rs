@@ -351,7 +351,11 @@ fn assign(target: &Tensor, value: IndexValue<'_>) -> Result<()> {
                 body.bump_version();
                 return Ok(());
             }
-            return fill(target, super::full(&[], s, body.dtype)?);
+            let value = super::full(&[], s, body.dtype)?;
+            if body.layout.rank() > 0 {
+                return fill(target, value);
+            }
+            value
         }
         IndexValue::Tensor(v) if v.sizes() == target.sizes() => v.clone(),
         IndexValue::Tensor(v) if v.rank() == 0 => return fill(target, v.clone()),
@@ -363,6 +367,10 @@ fn assign(target: &Tensor, value: IndexValue<'_>) -> Result<()> {
 
 /// Writes a 0-d tensor to every element of `target`.
 fn fill(target: &Tensor, value: Tensor) -> Result<()> {
+    let body = value.body();
+    // An element of the target itself is read before it is overwritten.
+    let shared = body.storage.same(&target.body().storage);
+    let value = if shared { Tensor::with_history(copy::duplicate(SET, &body)?, value.edge()?) } else { value };
     apply::call_in_place(&FILL_TENSOR_IN_PLACE, &smallvec![Arg::Tensor(target.clone()), Arg::Tensor(value)])?;
     Ok(())
 }

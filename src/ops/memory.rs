@@ -52,8 +52,10 @@ fn resize(op: &'static str, t: &Tensor, size: &[i64]) -> Result<()> {
     let layout = Layout { offset: body.layout.offset, ..Layout::contiguous(sizes) };
     let have = body.storage.bytes() / width - body.layout.offset;
     if n <= have {
-        t.publish(body.with_layout(layout));
-        body.bump_version();
+        if layout.sizes != body.layout.sizes {
+            t.publish(body.with_layout(layout));
+            body.bump_version();
+        }
         return Ok(());
     }
     let row = |n: usize, offset: usize| Layout { offset, ..Layout::contiguous([n][..].into()) };
@@ -78,7 +80,7 @@ fn set(op: &'static str, t: &Tensor, source: Option<&Tensor>) -> Result<()> {
         Some(source) => (*source.body()).clone(),
     };
     if fresh.dtype != body.dtype {
-        bail!(runtime op, "Could not set tensor of dtype {} to that of another of dtype {}", body.dtype, fresh.dtype);
+        bail!(runtime op, "Could not set tensor of type {} to a tensor of type {}", fresh.dtype, body.dtype);
     }
     let edges = [Some(t), source].into_iter().map(|t| t.map_or(Ok(Edge::NONE), Tensor::edge));
     let edges = if records { Some(edges.collect::<Result<_>>()?) } else { None };

@@ -11,8 +11,7 @@ use super::view::View;
 use crate::autograd::node::Grads;
 use crate::error::{Result, bail};
 use crate::shape::{Dims, Layout, Strides, broadcast, checked_numel, expandable, wrap_dim, wrap_dims};
-use crate::storage::Storage;
-use crate::tensor::{Body, Tensor};
+use crate::tensor::Tensor;
 use smallvec::smallvec;
 
 op! {

@@ -390,7 +390,7 @@ pub(super) fn to<'py>(
         }
     }
     if want == t.dtype() {
-        return if copy { Ok(wrap(slf.py(), &t.copy()?)?.into_any()) } else { Ok(slf.clone().into_any()) };
+        return if copy { Ok(wrap(slf.py(), &t.to_copy(t.dtype())?)?.into_any()) } else { Ok(slf.clone().into_any()) };
     }
     let t = t.clone();
     let converted = slf.py().detach(|| ops::to_dtype(&t, want))?;
@@ -462,6 +462,7 @@ pub(super) fn _tensor_from_bytes<'py>(
 pub(super) fn reduce<'py>(slf: &Bound<'py, PyTensor>, _protocol: i32) -> PyResult<Bound<'py, PyAny>> {
     let py = slf.py();
     let t = &slf.get().tensor;
+    super::copying::warn_of_hooks(py, t)?;
     // Only the memory that the elements span goes along, not the whole storage of a small view.
     let body = t.body();
     let (start, end) = body.layout.extent().unwrap_or((0, 0));
@@ -508,40 +509,6 @@ pub(super) fn _rebuild_tensor<'py>(
     object.cast::<PyTensor>()?.get().tensor.set_requires_grad(requires_grad)?;
     if let Some(attributes) = attributes {
         object.getattr("__dict__")?.call_method1("update", (attributes,))?;
-    }
-    Ok(object)
-}
-
-/// `copy.deepcopy`: leaves only; the gradient is copied along, attributes too.
-pub(super) fn deepcopy<'py>(slf: &Bound<'py, PyTensor>, memo: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>> {
-    let py = slf.py();
-    let t = &slf.get().tensor;
-    if !t.is_leaf() {
-        return Err(PyRuntimeError::new_err(
-            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.  If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001",
-        ));
-    }
-    let key = slf.as_ptr() as usize;
-    if let Some(known) = memo.get_item(key)? {
-        return Ok(known);
-    }
-    let copy = Tensor::from_shared(ops::copy::duplicate("deepcopy", &t.body())?);
-    copy.set_requires_grad(t.requires_grad())?;
-    let class = slf.get_type();
-    let object = if class.is(py.get_type::<PyTensor>()) {
-        wrap_new(py, copy.clone())?.into_any()
-    } else {
-        make_instance(&class, copy.clone())?
-    };
-    memo.set_item(key, &object)?;
-    let deep = py.import("copy")?.getattr("deepcopy")?;
-    if let Some(g) = t.grad() {
-        let g = deep.call1((wrap(py, &g.detach())?, memo))?;
-        copy.set_grad(Some(g.cast::<PyTensor>()?.get().tensor.clone()))?;
-    }
-    let attributes = slf.as_any().getattr("__dict__")?;
-    if attributes.is_truthy()? {
-        object.getattr("__dict__")?.call_method1("update", (deep.call1((attributes, memo))?,))?;
     }
     Ok(object)
 }

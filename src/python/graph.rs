@@ -259,7 +259,10 @@ impl PyNode {
     }
     fn name(&self) -> PyResult<String> {
         let node = self.node()?;
-        Ok(if node.body.leaf().is_some() { "torch::autograd::AccumulateGrad".into() } else { node.name().into_owned() })
+        let name = if node.body.leaf().is_some() { "AccumulateGrad".into() } else { node.name() };
+        // PyTorch names nodes that it wrote by hand with their namespace.
+        let by_hand = matches!(&*name, "AccumulateGrad" | "CopySlices" | "CopyBackwards");
+        Ok(if by_hand { format!("torch::autograd::{name}") } else { name.into_owned() })
     }
     #[getter]
     fn next_functions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {

@@ -5,7 +5,7 @@ use super::bind::{self, number};
 use super::dispatch::call_named;
 use super::error::guarded;
 use super::identity::{self, Slot, wrap, wrap_new};
-use super::{data, dtype, graph, index, numpy, private};
+use super::{copying, data, dtype, graph, index, numpy, private};
 use crate::dtype::DType;
 use crate::ops::apply;
 use crate::ops::elementwise as e;
@@ -421,7 +421,8 @@ impl PyTensor {
         self.tensor.grad().map(|g| wrap(py, &g)).transpose()
     }
     #[setter]
-    fn set__grad(&self, grad: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    #[pyo3(name = "_grad")]
+    fn set_private_grad(&self, grad: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         self.set_grad(grad)
     }
     #[getter]
@@ -641,7 +642,10 @@ impl PyTensor {
         data::reduce(slf, protocol)
     }
     fn __deepcopy__<'py>(slf: &Bound<'py, Self>, memo: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>> {
-        data::deepcopy(slf, memo)
+        copying::deep(slf, memo)
+    }
+    fn __copy__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        copying::shallow(slf)
     }
 
     // ---- operators -------------------------------------------------------------------------------------------------

@@ -107,19 +107,19 @@ pub(crate) fn in_place(op: &'static Op, rule: &'static Elementwise, args: &Args)
     inplace::check_overlap(op.rust, &body, &call.bodies[1..])?;
     let history = if records && body.dtype.is_float() {
         // What backward reads of the target is kept from before the change.
-        let reads = super::node::reads_input(call.spec, &call.tensors, 0);
-        if reads {
+        if super::node::reads_input(call.spec, &call.tensors, 0) {
             call.bodies[0] = crate::ops::copy::duplicate(op.rust, &body)?;
         }
-        Some(reads)
+        Some(super::node::edges(call.spec, &call.tensors)?)
     } else {
         None
     };
     execute_into(call.spec, &call.sizes, &call.bodies, &call.scalars, &body)?;
     body.bump_version();
-    if history.is_some() {
+    if let Some(edges) = history {
         super::node::record_in_place(
             call.spec,
+            edges,
             &call.sizes,
             &call.tensors,
             &call.bodies,
