@@ -80,7 +80,7 @@ fn set(op: &'static str, t: &Tensor, source: Option<&Tensor>) -> Result<()> {
         Some(source) => (*source.body()).clone(),
     };
     if fresh.dtype != body.dtype {
-        bail!(runtime op, "Could not set tensor of type {} to a tensor of type {}", fresh.dtype, body.dtype);
+        bail!(runtime op, "Could not set tensor of type {} to a tensor of type {}", fresh.dtype.c_name(), body.dtype.c_name());
     }
     let edges = [Some(t), source].into_iter().map(|t| t.map_or(Ok(Edge::NONE), Tensor::edge));
     let edges = if records { Some(edges.collect::<Result<_>>()?) } else { None };

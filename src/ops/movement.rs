@@ -375,19 +375,30 @@ op! {
     ATLEAST_3D_EACH atleast_3d_each as "atleast_3d"(tensors: VarTensors) -> Vec<Tensor> = "", FUNCTION,
         C(|a| a.tensors(0)?.iter().map(|t| with_rank(t, 3)).collect()),
         |s| vec![smallvec![Arg::Tensors(vec![s.t(&[]), s.t(&[2])])]];
-    /// The tensor itself if it lies row-major without gaps, else a copy that does.
+    /// The tensor itself if it lies row-major without gaps, or as `memory_format` asks; else a copy that does.
+    ///
+    /// # Errors
+    /// `RuntimeError` if the tensor has not the rank that the memory format is for.
     CONTIGUOUS contiguous(self, memory_format: OptStr = None) -> Tensor = "", METHOD,
         C(|a| {
-            let t = a.tensor(0)?;
-            Ok(smallvec![if t.is_contiguous() { t.clone() } else { t.copy_contiguous()? }])
+            let (t, format) = (a.tensor(0)?, a.str(1));
+            if copy::is_formatted("contiguous", &t.body().layout, format)? {
+                return Ok(smallvec![t.clone()]);
+            }
+            let format = if format.is_empty() { "contiguous_format" } else { format };
+            Ok(smallvec![t.clone_in(format)?])
         });
 }
 
 impl Tensor {
     /// A row-major copy, differentiable.
     pub(crate) fn copy_contiguous(&self) -> Result<Tensor> {
-        let args = smallvec![Arg::Tensor(self.clone()), Arg::Str("contiguous_format".into())];
-        super::apply::call_into(&copy::CLONE, args)
+        self.clone_in("contiguous_format")
+    }
+
+    /// A copy in a memory format, differentiable.
+    fn clone_in(&self, format: &str) -> Result<Tensor> {
+        super::apply::call_into(&copy::CLONE, smallvec![Arg::Tensor(self.clone()), Arg::Str(format.into())])
     }
 }
 

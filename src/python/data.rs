@@ -365,6 +365,7 @@ pub(super) fn to<'py>(
     let t = &slf.get().tensor;
     let mut want = t.dtype();
     let mut copy = false;
+    let mut format = String::new();
     let mut flags = 0;
     for arg in args.iter() {
         if let Some(d) = dtype::extract(&arg) {
@@ -385,16 +386,28 @@ pub(super) fn to<'py>(
             "device" if !value.is_none() => drop(dtype::available(&value)?),
             "other" => want = bind::tensor(&value).map_or(want, |o| o.dtype()),
             "copy" => copy = value.is_truthy()?,
+            "memory_format" if !value.is_none() => format = value.extract()?,
             "device" | "non_blocking" | "memory_format" => {}
             other => return Err(PyTypeError::new_err(format!("to() got an unexpected keyword argument '{other}'"))),
         }
     }
     if want == t.dtype() {
-        return if copy { Ok(wrap(slf.py(), &t.to_copy(t.dtype())?)?.into_any()) } else { Ok(slf.clone().into_any()) };
+        if !copy {
+            return in_format(slf, &format);
+        }
+        let copied = ops::copy::in_format(t.to_copy(t.dtype())?, &format)?;
+        return Ok(wrap(slf.py(), &copied)?.into_any());
     }
     let t = t.clone();
-    let converted = slf.py().detach(|| ops::to_dtype(&t, want))?;
+    let converted = slf.py().detach(|| ops::copy::in_format(ops::to_dtype(&t, want)?, &format))?;
     Ok(wrap(slf.py(), &converted)?.into_any())
+}
+
+/// The tensor lying as a memory format asks; the object itself if it does, or if nothing is asked for.
+pub(super) fn in_format<'py>(slf: &Bound<'py, PyTensor>, format: &str) -> PyResult<Bound<'py, PyAny>> {
+    let t = &slf.get().tensor;
+    let laid = ops::copy::in_format(t.clone(), format)?;
+    if laid.is(t) { Ok(slf.clone().into_any()) } else { Ok(wrap(slf.py(), &laid)?.into_any()) }
 }
 
 /// `Tensor.type`: the legacy name, or a conversion.

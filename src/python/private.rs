@@ -48,6 +48,18 @@ fn by_id(py: Python<'_>, hooks: Hooks) -> PyResult<Option<Bound<'_, PyAny>>> {
     Ok(dict.is_truthy()?.then_some(dict))
 }
 
+/// Whether a tensor lies in memory as a memory format asks: not, if it has not the rank that the format is for.
+pub(super) fn is_contiguous(t: &Tensor, format: &str) -> PyResult<bool> {
+    let layout = t.body().layout.clone();
+    match (format, layout.rank()) {
+        ("channels_last", 4) | ("channels_last_3d", 5) | ("" | "contiguous_format", _) => {
+            Ok(crate::ops::copy::is_formatted("is_contiguous", &layout, format)?)
+        }
+        ("channels_last" | "channels_last_3d", _) => Ok(false),
+        _ => Err(PyRuntimeError::new_err("preserve memory format is unsupported by the contiguous operator")),
+    }
+}
+
 /// How many handles to the tensor there are, the Python object's included.
 pub(super) fn use_count(t: &Tensor) -> usize {
     Arc::strong_count(&t.0)

@@ -13,7 +13,7 @@ use crate::ops::op::Op;
 use crate::scalar::Scalar;
 use crate::tensor::Tensor;
 use pyo3::basic::CompareOp;
-use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyTypeError, PyUserWarning};
+use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyTypeError, PyUserWarning, PyValueError};
 use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -167,6 +167,9 @@ fn in_place(name: &str, slf: &Bound<'_, PyTensor>, other: &Bound<'_, PyAny>) -> 
 }
 
 fn one_element(t: &Tensor, what: &str) -> PyResult<Scalar> {
+    if t.numel() != 1 && matches!(what, "float" | "int" | "complex") {
+        return Err(PyValueError::new_err("only one element tensors can be converted to Python scalars"));
+    }
     if t.requires_grad() && what != "item" && what != "bool" {
         Python::attach(|py| {
             let text = c"Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\nConsider using tensor.detach() first.";
@@ -205,6 +208,10 @@ impl PyTensor {
         require_grad: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         let t = data.get().tensor.detach();
+        if require_grad && !t.dtype().is_float() {
+            let text = "Only Tensors of floating point and complex dtype can require gradients";
+            return Err(PyRuntimeError::new_err(text));
+        }
         t.set_requires_grad(require_grad)?;
         make_instance(cls, t)
     }
@@ -280,9 +287,8 @@ impl PyTensor {
         self.tensor.dtype().size()
     }
     #[pyo3(signature = (memory_format=None))]
-    fn is_contiguous(&self, memory_format: Option<&Bound<'_, PyAny>>) -> bool {
-        let _ = memory_format;
-        self.tensor.is_contiguous()
+    fn is_contiguous(&self, memory_format: Option<&str>) -> PyResult<bool> {
+        private::is_contiguous(&self.tensor, memory_format.unwrap_or_default())
     }
     fn is_floating_point(&self) -> bool {
         self.tensor.dtype().is_float()
@@ -521,9 +527,8 @@ impl PyTensor {
         data::type_of(slf, dtype)
     }
     #[pyo3(signature = (memory_format=None))]
-    fn cpu<'py>(slf: &Bound<'py, Self>, memory_format: Option<&Bound<'py, PyAny>>) -> Bound<'py, Self> {
-        let _ = memory_format;
-        slf.clone()
+    fn cpu<'py>(slf: &Bound<'py, Self>, memory_format: Option<&str>) -> PyResult<Bound<'py, PyAny>> {
+        data::in_format(slf, memory_format.unwrap_or_default())
     }
     #[pyo3(signature = (*_args, **_kwargs))]
     fn cuda(&self, _args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<()> {

@@ -351,7 +351,7 @@ impl Tensor {
                 bail!(runtime "grad", "can't assign Variable as its own grad");
             }
             if g.dtype() != self.dtype() {
-                bail!(runtime "grad", "attempting to assign a gradient with dtype '{}' to a tensor with grad_dtype '{}'. The gradient must match the tensor's grad_dtype (defaults to the tensor's dtype). You can set the tensor's grad_dtype attribute with a specific dtype, or None to allow any dtype.", g.dtype().name(), self.dtype().legacy());
+                bail!(runtime "grad", "attempting to assign a gradient with dtype '{}' to a tensor with grad_dtype '{}'. The gradient must match the tensor's grad_dtype (defaults to the tensor's dtype). You can set the tensor's grad_dtype attribute with a specific dtype, or None to allow any dtype.", g.dtype().c_name(), self.dtype().legacy());
             }
             if g.sizes() != self.sizes() {
                 bail!(runtime "grad", "attempting to assign a gradient of size '{:?}' to a tensor of size '{:?}'. Please ensure that the gradient and the tensor are the same size", g.sizes(), self.sizes());
