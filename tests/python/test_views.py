@@ -319,3 +319,22 @@ def test_what_is_assigned_replaces_the_gradient_of_what_was_there(key, value):
     written = torch.zeros(2)
     written[eval(key, {"x": x, "torch": torch})] = 1.0
     assert x.grad.tolist() == (1 - written).tolist() and weight.grad is not None
+
+
+@pytest.mark.row("A11.view_of_non_leaf")
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        (lambda y: y.mul_(y), [2.0, 4.0]),
+        (lambda y: y.mul_(y.view(2)), [2.0, 4.0]),
+        (lambda y: y.mul_(y.detach()), [1.0, 2.0]),
+        (lambda y: y.div_(y), [0.0, 0.0]),
+        (lambda y: y.addcmul_(y, y), [3.0, 5.0]),
+    ],
+)
+def test_an_operand_that_is_overwritten_is_kept_from_before(change, wanted):
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    y = x * 1
+    change(y)
+    y.sum().backward()
+    assert x.grad.tolist() == wanted

@@ -164,9 +164,8 @@ fn make(
         let value = match source {
             Source::Input(k) => {
                 let (tensor, body) = (&tensors[k as usize], &bodies[k as usize]);
-                // In place, the target's values were copied before they changed.
-                let overwritten = outputs.iter().any(|o| Arc::ptr_eq(o, &tensor.body()));
-                if overwritten {
+                // In place, values that change were copied before: the tensor no longer has them.
+                if !Arc::ptr_eq(body, &tensor.body()) {
                     SavedTensor::copy(spec.op, body.clone(), history(spec, &edges, k))?
                 } else {
                     SavedTensor::input(spec.op, tensor, body.clone())?
