@@ -6,7 +6,7 @@ VENV := $(CURDIR)/.venv
 PY := $(VENV)/bin/python
 CARGO := cargo
 SOURCES := Cargo.toml Cargo.lock pyproject.toml README.md $(shell find src python -type f ! -name '*.pyc' ! -name '*.so')
-PYTHON_FILES := python tests/python examples benches/compare
+PYTHON_FILES := python tests/python examples benches/compare docs
 TYPED := python/rustgrad examples
 PYTEST = mkdir -p target/pytest && cd target/pytest && $(PY) -P -m pytest -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR)
 # The extension as one file, in bytes: what a download may cost.
@@ -19,7 +19,7 @@ WHEEL_LIMIT := 6000000
 MAKEFLAGS += --no-print-directory
 
 .PHONY: help run test test-rust test-python check fmt lint stubs stubs-current docs size ci ci-slow bench compare wheel \
-	sdist-check absent clean
+	sdist-check absent rows clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ sdist-check: $(VENV)/.made
 
 absent: $(VENV)/.extra-test $(VENV)/.installed-ci ## write tests/data/golden/absent.txt: operators still missing
 	@RUSTGRAD_WRITE_ABSENT=1; export RUSTGRAD_WRITE_ABSENT; $(PYTEST) -q -k absent $(CURDIR)/tests/python/test_golden.py
+
+rows: $(VENV)/.made ## write docs/autograd_rows.md: the rows of autograd and the tests that show them
+	$(PY) docs/rows.py
 
 clean: ## remove everything made here
 	rm -rf .venv out dist .pytest_cache .mypy_cache .ruff_cache

@@ -86,6 +86,22 @@ impl DType {
         }
     }
 
+    /// The name as C++ has it (`long int`), which some messages show.
+    pub(crate) fn c_name(self) -> &'static str {
+        match self {
+            DType::Bool => "bool",
+            DType::U8 => "unsigned char",
+            DType::I8 => "signed char",
+            DType::I16 => "short int",
+            DType::I32 => "int",
+            DType::I64 => "long int",
+            DType::F16 => "c10::Half",
+            DType::BF16 => "c10::BFloat16",
+            DType::F32 => "float",
+            DType::F64 => "double",
+        }
+    }
+
     /// The name that PyTorch's messages use: `Float`, `Long`.
     pub const fn legacy(self) -> &'static str {
         match self {

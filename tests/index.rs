@@ -39,7 +39,7 @@ fn in_place(name: &str, args: Args) -> Result<Tensor> {
 }
 
 fn name(t: &Tensor) -> String {
-    t.grad_fn().node().map_or(String::new(), |n| n.name().into_owned())
+    t.grad_fn().unwrap().node().map_or(String::new(), |n| n.name().into_owned())
 }
 
 /// A tensor whose memory order is not its own: a transpose of every other column of something larger.
@@ -378,7 +378,7 @@ fn histories_have_pytorchs_names() -> Result<()> {
     for (items, want) in cases {
         assert_eq!(name(&x.at(&items)?), want, "{items:?}");
     }
-    let edges = |t: &Tensor| t.grad_fn().node().map_or(0, |n| n.edges.len());
+    let edges = |t: &Tensor| t.grad_fn().unwrap().node().map_or(0, |n| n.edges.len());
     assert_eq!(edges(&x.gather(0, Tensor::from_slice(&[0i64], &[1, 1])?)?), 1);
     assert_eq!(edges(&x.index_put(vec![Some(ints(&[0]))], Tensor::scalar(1.0, DType::F64)?, false)?), 2);
 

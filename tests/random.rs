@@ -132,7 +132,7 @@ fn a_fill_cuts_the_history_and_keeps_the_rules_of_in_place_changes() -> Result<(
     let x = Tensor::from_slice(&[1f64, 2.0], &[2])?.requires_grad_(true)?;
     let y = &x * 3.0;
     y.normal_(0.0, 1.0)?;
-    assert_eq!(y.grad_fn().node().map(|n| n.name().into_owned()).as_deref(), Some("NormalBackward0"));
+    assert_eq!(y.grad_fn().unwrap().node().map(|n| n.name().into_owned()).as_deref(), Some("NormalBackward0"));
     assert_eq!(y.version(), 1);
     y.sum((), false)?.backward()?;
     assert_eq!(doubles(&x.grad().unwrap()), [0.0, 0.0]);

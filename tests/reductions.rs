@@ -139,7 +139,7 @@ fn nodes_bear_pytorchs_names() {
         (x.group_norm(1, None, None, 1e-5), "NativeGroupNormBackward0"),
     ];
     for (result, want) in results {
-        assert_eq!(result.unwrap().grad_fn().node().unwrap().name(), want);
+        assert_eq!(result.unwrap().grad_fn().unwrap().node().unwrap().name(), want);
     }
 }
 

@@ -18,7 +18,7 @@ fn leaf(sizes: &[usize]) -> Tensor {
 }
 
 fn node(t: &Tensor) -> String {
-    t.grad_fn().node().map_or("none".into(), |n| n.name().into_owned())
+    t.grad_fn().unwrap().node().map_or("none".into(), |n| n.name().into_owned())
 }
 
 fn write(to: &Tensor, value: f64) -> Result<Tensor> {

@@ -80,7 +80,7 @@ class iinfo:  # PyTorch's name
 
 
 class memory_format(str):  # PyTorch's name
-    """How dimensions lie in memory. Tensors here are strided; `channels_last` is accepted and means nothing."""
+    """How dimensions lie in memory: an argument of `to`, `clone`, `contiguous`, `is_contiguous`."""
 
     def __repr__(self) -> str:
         return f"torch.{self!s}"

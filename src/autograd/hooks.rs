@@ -178,7 +178,7 @@ impl Tensor {
             bail!(runtime "register_hook", "cannot register a hook on a tensor that doesn't require gradient");
         }
         let id = next_id();
-        let edge = self.grad_fn();
+        let edge = self.grad_fn()?;
         match edge.node() {
             Some(node) => {
                 node.hooks_mut().tensor.lock().push((id, edge.nr, hook));
@@ -230,7 +230,7 @@ impl Tensor {
         if !self.requires_grad() {
             bail!(runtime "retain_grad", "can't retain_grad on Tensor that has requires_grad=False");
         }
-        let edge = self.grad_fn();
+        let edge = self.grad_fn()?;
         if let Some(node) = edge.node()
             && !self.retains_grad()
         {

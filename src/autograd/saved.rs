@@ -103,7 +103,7 @@ impl SavedTensor {
             bail!(runtime op, "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in computation tracked by autograd. To work around this, you can make a clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`.");
         }
         if mode::is_packing() {
-            return SavedTensor::put_away(op, &body, tensor.edge(), None);
+            return SavedTensor::put_away(op, &body, tensor.edge()?, None);
         }
         Ok(SavedTensor::plain_input(tensor, body))
     }
@@ -158,7 +158,7 @@ impl SavedTensor {
             bail!(runtime OP, "Calling register_hooks on a saved tensor whose hooks have already been set. Hint: only one pair of hooks is allowed at a time.");
         };
         let (history, result) = match &self.origin {
-            Origin::Input(tensor) => (tensor.edge(), None),
+            Origin::Input(tensor) => (tensor.edge()?, None),
             Origin::Result(nr) => (Edge::NONE, Some(*nr)),
             Origin::Copy(edge) => (edge.clone(), None),
             Origin::Away(away) => (away.history.clone(), away.result),
@@ -241,7 +241,7 @@ impl SavedTensor {
         let edge = match &self.origin {
             // A tensor that was given other data since (`x.data = t`) comes back as forward saw it.
             Origin::Input(tensor) if Arc::ptr_eq(&tensor.body(), &body) => return Ok(tensor.clone()),
-            Origin::Input(tensor) => tensor.edge(),
+            Origin::Input(tensor) => tensor.edge()?,
             Origin::Result(nr) => Edge::new(node.clone(), *nr),
             Origin::Copy(edge) => edge.clone(),
             Origin::Away(away) => match away.result {
@@ -257,7 +257,7 @@ impl SavedTensor {
         let of = match &self.origin {
             Origin::Result(nr) => Some((node.operation(), *nr)),
             Origin::Input(t) => {
-                let edge = t.grad_fn();
+                let edge = t.grad_fn_as_is();
                 edge.node().map(|n| (n.operation(), edge.nr))
             }
             Origin::Copy(_) | Origin::Away(_) => None,

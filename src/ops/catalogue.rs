@@ -3,9 +3,9 @@
 use super::op::Op;
 use super::{
     activation, arg, batch_norm, classes, combine, comparison, contract, copy, create, difference, einsum, elementwise,
-    embedding, index, index_view, linalg, loss, matmul, moments, movement, norm, quantile, random, random_fill,
+    embedding, index, index_view, linalg, loss, matmul, memory, moments, movement, norm, quantile, random, random_fill,
     rearrange, reduce, scan, scatter, scatter_reduce, search, selection, slicing, softmax, sort, special, strided,
-    transcendental, vector_norm,
+    transcendental, unsafe_pieces, vector_norm,
 };
 
 /// The rows of each family.
@@ -30,6 +30,8 @@ pub static FAMILIES: &[&[&Op]] = &[
     batch_norm::ROWS,
     movement::ROWS,
     slicing::ROWS,
+    unsafe_pieces::ROWS,
+    memory::ROWS,
     combine::ROWS,
     rearrange::ROWS,
     matmul::ROWS,

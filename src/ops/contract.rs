@@ -2,7 +2,7 @@
 //! chosen dimensions; and the products that are only multiplications and sums.
 
 use super::args::{Arg, Args, Read};
-use super::matmul::{FACTORS, c_name};
+use super::matmul::FACTORS;
 use super::op::Rule::{Composite as C, Structured as S};
 use super::op::{FUNCTION, LINALG, METHOD, NN, OUT, Outputs, op};
 use super::structured::Structured;
@@ -393,7 +393,7 @@ fn multi_dot(tensors: &[Tensor]) -> Result<Tensor> {
         }
     }
     if let Some(k) = (1..n).find(|&k| tensors[k].dtype() != tensors[0].dtype()) {
-        bail!(runtime op, "multi_dot(): all tensors must have be the same dtype but tensor 0 is {} and tensor {k} {}", c_name(tensors[0].dtype()), c_name(tensors[k].dtype()));
+        bail!(runtime op, "multi_dot(): all tensors must have be the same dtype but tensor 0 is {} and tensor {k} {}", tensors[0].dtype().c_name(), tensors[k].dtype().c_name());
     }
     let mut matrices = tensors.to_vec();
     let mut sizes = Dims::<usize>::new();

@@ -1,9 +1,9 @@
 //! Copies: within and between dtypes, with and without history; and the few sums that the engine needs.
 
 use super::apply;
-use super::args::{Arg, Read};
+use super::args::{Arg, Args, Read};
 use super::op::Rule::{Composite as C, Structured as S, Update as U};
-use super::op::{FUNCTION, METHOD, op};
+use super::op::{FUNCTION, METHOD, Outputs, op};
 use super::structured::Structured;
 use super::update::Update;
 use crate::autograd::{mode, no_grad};
@@ -19,13 +19,16 @@ use std::sync::{Arc, OnceLock};
 
 op! {
     /// A copy of the tensor, through which gradients flow. The copy lies in memory as the original does if that is dense,
-    /// else row-major; `memory_format="contiguous_format"` asks for row-major.
+    /// else row-major; `memory_format` asks for row-major (`contiguous_format`) or for channels last.
+    ///
+    /// # Errors
+    /// `RuntimeError` if the tensor has not the rank that the memory format is for.
     CLONE copy as "clone" (self; memory_format: OptStr = None) -> Tensor = "CloneBackward0", METHOD | FUNCTION,
         S(Structured {
             forward: |a| {
                 let body = a.tensor(0)?.body();
-                let row_major = a.str(1) == "contiguous_format";
-                Ok(smallvec![Tensor::from_shared(if row_major { contiguous("clone", &body)? } else { duplicate("clone", &body)? })])
+                let layout = formatted("clone", &body.layout, a.str(1))?;
+                Ok(smallvec![Tensor::from_shared(copy_into_layout("clone", &body, layout)?)])
             },
             backward: Some(|c| Ok(smallvec![c.grad(0)])),
             saves: &[],
@@ -46,43 +49,43 @@ op! {
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::DType(DType::F32)]];
     /// The tensor in float32; itself if it is that already.
     TO_F32 to_float32 as "float" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
-        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::F32)?])),
+        C(|a| converted(a, DType::F32)),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
     /// The tensor in float64; itself if it is that already.
     TO_F64 to_float64 as "double" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
-        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::F64)?])),
+        C(|a| converted(a, DType::F64)),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
     /// The tensor in float16; itself if it is that already.
     TO_F16 to_float16 as "half" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
-        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::F16)?])),
+        C(|a| converted(a, DType::F16)),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
     /// The tensor in bfloat16; itself if it is that already.
     TO_BF16 to_bfloat16 as "bfloat16" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
-        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::BF16)?])),
+        C(|a| converted(a, DType::BF16)),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
     /// The tensor in int64, truncating floats; itself if it is that already.
     TO_I64 to_int64 as "long" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
-        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::I64)?])),
+        C(|a| converted(a, DType::I64)),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
     /// The tensor in int32, truncating floats; itself if it is that already.
     TO_I32 to_int32 as "int" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
-        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::I32)?])),
+        C(|a| converted(a, DType::I32)),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
     /// The tensor in int16, truncating floats; itself if it is that already.
     TO_I16 to_int16 as "short" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
-        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::I16)?])),
+        C(|a| converted(a, DType::I16)),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
     /// The tensor in int8, truncating floats; itself if it is that already.
     TO_I8 to_int8 as "char" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
-        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::I8)?])),
+        C(|a| converted(a, DType::I8)),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
     /// The tensor in uint8, truncating floats; itself if it is that already.
     TO_U8 to_uint8 as "byte" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
-        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::U8)?])),
+        C(|a| converted(a, DType::U8)),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
     /// The tensor in bool: whether each element is not zero; itself if it is that already.
     TO_BOOL to_bool as "bool" (self; memory_format: OptStr = None) -> Tensor = "", METHOD,
-        C(|a| Ok(smallvec![to_dtype(a.tensor(0)?, DType::Bool)?])),
+        C(|a| converted(a, DType::Bool)),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::None]];
     /// The tensor in the dtype of another; itself if it has that already.
     TYPE_AS type_as (self, other: Tensor) -> Tensor = "", METHOD,
@@ -169,6 +172,53 @@ pub(crate) fn convert(op: &'static str, from: &Body, to: &Body) -> Result<()> {
 fn to_int32(x: Sym) -> Sym {
     let least = x.literal(-2_147_483_648.0);
     Sym::select(x.abs().lt(x.literal(2_147_483_648.0)), x, least).cast(Compute::I64)
+}
+
+/// The tensor in another dtype, lying as argument 1 asks.
+fn converted(a: &Args, dtype: DType) -> Result<Outputs> {
+    Ok(smallvec![in_format(to_dtype(a.tensor(0)?, dtype)?, a.str(1))?])
+}
+
+/// The tensor lying as a memory format asks; itself if it does, or if nothing is asked for.
+pub(crate) fn in_format(t: Tensor, format: &str) -> Result<Tensor> {
+    if matches!(format, "" | "preserve_format") { Ok(t) } else { t.contiguous(format.to_string()) }
+}
+
+/// The layout that a memory format asks for; if it asks for none, that of a dense original, else row-major.
+///
+/// # Errors
+/// `RuntimeError` if the rank is not that of the format.
+pub(crate) fn formatted(op: &'static str, layout: &Layout, format: &str) -> Result<Layout> {
+    let rank = match format {
+        "contiguous_format" => return Ok(Layout::contiguous(layout.sizes.clone())),
+        "channels_last" => 4,
+        "channels_last_3d" => 5,
+        "" | "preserve_format" => return Ok(dense_like(layout)),
+        other => bail!(type_ op, "{op}(): memory_format must be a torch.memory_format, not {other:?}"),
+    };
+    if layout.rank() != rank {
+        bail!(runtime op, "required rank {rank} tensor to use {format} format");
+    }
+    // Dimension 1 comes last, the others keep their order.
+    let mut out = Layout { sizes: layout.sizes.clone(), strides: layout.strides.clone(), offset: 0 };
+    let mut step = 1;
+    for d in std::iter::once(1).chain((2..rank).rev()).chain([0]) {
+        out.strides[d] = step;
+        step *= out.sizes[d].max(1) as isize;
+    }
+    Ok(out)
+}
+
+/// Whether a layout is what a memory format asks for; the strides of dimensions of size 1 say nothing.
+///
+/// # Errors
+/// As [`formatted`].
+pub(crate) fn is_formatted(op: &'static str, layout: &Layout, format: &str) -> Result<bool> {
+    if matches!(format, "" | "contiguous_format") {
+        return Ok(layout.is_contiguous());
+    }
+    let wanted = formatted(op, layout, format)?;
+    Ok((0..layout.rank()).all(|d| layout.sizes[d] == 1 || layout.strides[d] == wanted.strides[d]))
 }
 
 /// The tensor in another dtype, differentiable; itself if it has it already.

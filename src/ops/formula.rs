@@ -7,6 +7,7 @@ mod node;
 mod run;
 mod spec;
 
+pub(crate) use node::not_implemented;
 pub(crate) use run::{forward, in_place, into_out};
 pub use spec::Accept;
 pub use spec::{Derivative, Elementwise, F, Promote, Reduced};

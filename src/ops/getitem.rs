@@ -10,7 +10,7 @@ use super::view::{self, View};
 use super::{copy, inplace};
 use super::{
     index::INDEX, index::INDEX_PUT, index_view::ALIAS, index_view::SLICE, index_view::sliced, movement::UNSQUEEZE,
-    slicing::SELECT,
+    selection::FILL_TENSOR_IN_PLACE, slicing::SELECT,
 };
 use crate::autograd::mode;
 use crate::dtype::{Category, DType};
@@ -114,6 +114,9 @@ impl<'a> Cursor<'a> {
     fn slice(&mut self, dim: usize, start: Option<i64>, stop: Option<i64>, step: Option<i64>) -> Result<()> {
         let step = positive(step)?;
         let layout = sliced(&self.layout, dim as i64, start, stop, step)?;
+        if layout == self.layout {
+            return Ok(()); // the whole dimension: no step of its own
+        }
         self.step(&SLICE, layout, |t| slice_args(t, dim, start, stop, step))
     }
 
@@ -348,17 +351,27 @@ fn assign(target: &Tensor, value: IndexValue<'_>) -> Result<()> {
                 body.bump_version();
                 return Ok(());
             }
-            super::full(&[], s, body.dtype)?
+            let value = super::full(&[], s, body.dtype)?;
+            if body.layout.rank() > 0 {
+                return fill(target, value);
+            }
+            value
         }
         IndexValue::Tensor(v) if v.sizes() == target.sizes() => v.clone(),
-        IndexValue::Tensor(v) => {
-            let v = without_leading_ones(v)?;
-            let wanted: Vec<i64> = target.sizes().iter().map(|&s| s as i64).collect();
-            super::movement::expanded(&v.body().layout, &wanted)?;
-            v
-        }
+        IndexValue::Tensor(v) if v.rank() == 0 => return fill(target, v.clone()),
+        IndexValue::Tensor(v) => without_leading_ones(v)?.expand(ints(&target.sizes()))?,
     };
     apply::call_in_place(&copy::COPY, &smallvec![Arg::Tensor(target.clone()), Arg::Tensor(source), Arg::Bool(false)])?;
+    Ok(())
+}
+
+/// Writes a 0-d tensor to every element of `target`.
+fn fill(target: &Tensor, value: Tensor) -> Result<()> {
+    let body = value.body();
+    // An element of the target itself is read before it is overwritten.
+    let shared = body.storage.same(&target.body().storage);
+    let value = if shared { Tensor::with_history(copy::duplicate(SET, &body)?, value.edge()?) } else { value };
+    apply::call_in_place(&FILL_TENSOR_IN_PLACE, &smallvec![Arg::Tensor(target.clone()), Arg::Tensor(value)])?;
     Ok(())
 }
 

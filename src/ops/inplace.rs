@@ -7,7 +7,7 @@ use crate::autograd::{mode, watch};
 use crate::error::{Result, bail};
 use crate::shape::Dims;
 use crate::storage::Storage;
-use crate::tensor::{Body, Creation, Tensor};
+use crate::tensor::{Body, Tensor};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -36,39 +36,7 @@ pub(crate) fn check_history(op: &'static str, target: &Tensor, records: bool) ->
     if target.is_inference() && !mode::is_inference_mode() {
         bail!(runtime op, "Inplace update to inference tensor outside InferenceMode is not allowed.You can make a clone to get a normal tensor before doing inplace update.See https://github.com/pytorch/rfcs/pull/17 for more details.");
     }
-    if !records {
-        return Ok(());
-    }
-    if let Some(view) = target.view_info() {
-        let creation = *view.creation.lock();
-        match creation {
-            Creation::Plain => {}
-            Creation::NoGrad => {
-                bail!(runtime op, "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either both inside the no_grad block (if you don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked).")
-            }
-            Creation::Inference => {
-                bail!(runtime op, "A view was created in inference mode and is being modified inplace in normal mode. Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either both inside the inference_mode block (if you don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked).")
-            }
-            Creation::InFunction => {
-                let edge = target.grad_fn();
-                let (nr, name) = edge.node().map_or((0, "Function".into()), |n| (edge.nr, n.operation()));
-                bail!(runtime op, "Output {nr} of {name} is a view and is being modified inplace. This view was created inside a custom Function (or because an input was returned as-is) and the autograd logic to handle view+inplace would override the custom backward associated with the custom Function, leading to incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the custom Function.")
-            }
-            Creation::Multiple(by) => {
-                let edge = target.grad_fn();
-                let (nr, name) = edge.node().map_or((0, by.to_string()), |n| (edge.nr, n.operation()));
-                bail!(runtime op, "Output {nr} of {name} is a view and is being modified inplace. This view is the output of a function that returns multiple views. Such functions do not allow the output views to be modified inplace. You should replace the inplace operation by an out-of-place one.")
-            }
-        }
-        // Also where the base wants no gradient and only the view was made to.
-        if target.requires_grad() && view.base.is_leaf() {
-            bail!(runtime op, "a view of a leaf Variable that requires grad is being used in an in-place operation.");
-        }
-    }
-    if target.requires_grad() && target.is_leaf() {
-        bail!(runtime op, "a leaf Variable that requires grad is being used in an in-place operation.");
-    }
-    Ok(())
+    if records { target.check_recorded_change(op) } else { Ok(()) }
 }
 
 /// Refuses a write whose target shares some, but not all, elements with an operand: the result would depend on the order.
@@ -133,7 +101,7 @@ pub(crate) fn shield(op: &'static str, target: &Tensor) -> Result<Tensor> {
     if !(mode::is_grad_enabled() && target.dtype().is_float()) {
         return Ok(target.clone());
     }
-    Ok(Tensor::with_history(copy::duplicate(op, &target.body())?, target.edge()))
+    Ok(Tensor::with_history(copy::duplicate(op, &target.body())?, target.edge()?))
 }
 
 /// Writes `result` into `target`, whose history becomes that of `result`.
@@ -150,7 +118,7 @@ pub(crate) fn assign(op: &'static str, target: &Tensor, result: &Tensor) -> Resu
     copy::convert(op, &from, &to)?;
     to.bump_version();
     if records {
-        let edge = if from.dtype == to.dtype { result.edge() } else { copy::to_dtype(result, to.dtype)?.edge() };
+        let edge = if from.dtype == to.dtype { result.edge()? } else { copy::to_dtype(result, to.dtype)?.edge()? };
         if let Some(node) = edge.node() {
             rebase(target, node.clone(), edge.nr)?;
         }
@@ -162,7 +130,7 @@ pub(crate) fn assign(op: &'static str, target: &Tensor, result: &Tensor) -> Resu
 /// change of a part, and the view's history is read off the base again.
 pub(crate) fn rebase(target: &Tensor, node: NodeRef, nr: u32) -> Result<()> {
     let Some(view) = target.view_info() else {
-        let old = target.grad_fn();
+        let old = target.grad_fn()?;
         let new = Edge::new(node, nr);
         target.set_history(new.clone());
         target.move_retain_grad(&old, &new);
@@ -172,13 +140,13 @@ pub(crate) fn rebase(target: &Tensor, node: NodeRef, nr: u32) -> Result<()> {
         bail!(runtime "backward", "an operation with several results may not modify a view in place");
     }
     let (base, body) = (&view.base, target.body());
-    let old = base.grad_fn();
-    let edge = Edge::new(CopySlices::node(base, &body, node), 0);
+    let old = base.grad_fn()?;
+    let edge = Edge::new(CopySlices::node(base, &body, node)?, 0);
     base.set_history(edge.clone());
     base.move_retain_grad(&old, &edge);
-    let old = { target.grad_fn_as_is() };
+    let old = target.grad_fn_as_is();
     view.version.store(target.version(), Ordering::Release);
-    let new = view_of(base, &body, edge);
+    let new = view_of(base, &body, edge)?;
     target.set_history(new.clone());
     target.move_retain_grad(&old, &new);
     Ok(())

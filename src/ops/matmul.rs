@@ -166,7 +166,7 @@ op! {
             forward: |a| {
                 let (t, x, y) = (a.tensor(0)?, a.tensor(1)?.body(), a.tensor(2)?.body());
                 if t.dtype() != x.dtype || x.dtype != y.dtype {
-                    bail!(runtime "baddbmm", "Input dtypes must be the same, got: input {}, batch1: {}, batch2: {}", c_name(t.dtype()), c_name(x.dtype), c_name(y.dtype));
+                    bail!(runtime "baddbmm", "Input dtypes must be the same, got: input {}, batch1: {}, batch2: {}", t.dtype().c_name(), x.dtype.c_name(), y.dtype.c_name());
                 }
                 check_batches("baddbmm", &x, &y)?;
                 Ok(smallvec![added("baddbmm", a, &x, &y)?])
@@ -189,7 +189,7 @@ op! {
             forward: |a| {
                 let (t, x, y) = (a.tensor(0)?, a.tensor(1)?, a.tensor(2)?);
                 if t.dtype() != x.dtype() || x.dtype() != y.dtype() {
-                    bail!(runtime "addbmm", "Input dtypes must be the same, got: input {}, batch1: {}, batch2: {}", c_name(t.dtype()), c_name(x.dtype()), c_name(y.dtype()));
+                    bail!(runtime "addbmm", "Input dtypes must be the same, got: input {}, batch1: {}, batch2: {}", t.dtype().c_name(), x.dtype().c_name(), y.dtype().c_name());
                 }
                 check_batches("addbmm", &x.body(), &y.body())?;
                 // A sum of products is one product of longer rows.
@@ -234,22 +234,6 @@ op! {
         |s| vec![smallvec![Arg::Tensor(s.t(&[3])), Arg::Tensor(s.t(&[2])), Arg::Tensor(s.t(&[3])), Arg::Number(Scalar::Float(0.5)), Arg::Number(Scalar::Float(2.0))]];
 }
 
-/// A dtype as C calls it, which is what these operations' messages say.
-pub(super) fn c_name(dtype: DType) -> &'static str {
-    match dtype {
-        DType::F32 => "float",
-        DType::F64 => "double",
-        DType::F16 => "c10::Half",
-        DType::BF16 => "c10::BFloat16",
-        DType::I64 => "long int",
-        DType::I32 => "int",
-        DType::I16 => "short int",
-        DType::I8 => "signed char",
-        DType::U8 => "unsigned char",
-        DType::Bool => "bool",
-    }
-}
-
 fn check_inner(op: &'static str, x: &[usize], y: &[usize]) -> Result<()> {
     if x[1] != y[0] {
         bail!(runtime op, "mat1 and mat2 shapes cannot be multiplied ({}x{} and {}x{})", x[0], x[1], y[0], y[1]);
@@ -259,7 +243,7 @@ fn check_inner(op: &'static str, x: &[usize], y: &[usize]) -> Result<()> {
 
 fn check_same(op: &'static str, x: DType, y: DType) -> Result<()> {
     if x != y {
-        bail!(runtime op, "expected m1 and m2 to have the same dtype, but got: {} != {}", c_name(x), c_name(y));
+        bail!(runtime op, "expected m1 and m2 to have the same dtype, but got: {} != {}", x.c_name(), y.c_name());
     }
     check_number(op, "addmm_impl_cpu_", x)
 }

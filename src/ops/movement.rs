@@ -11,8 +11,7 @@ use super::view::View;
 use crate::autograd::node::Grads;
 use crate::error::{Result, bail};
 use crate::shape::{Dims, Layout, Strides, broadcast, checked_numel, expandable, wrap_dim, wrap_dims};
-use crate::storage::Storage;
-use crate::tensor::{Body, Tensor};
+use crate::tensor::Tensor;
 use smallvec::smallvec;
 
 op! {
@@ -22,13 +21,7 @@ op! {
     /// `RuntimeError` if the element count differs, or if strides cannot express the shape.
     VIEW view(self, size: Ints) -> Tensor = "ViewBackward0", METHOD,
         V(View {
-            layouts: |input, a| {
-                let sizes = infer_sizes("view", a.ints(1)?, input.numel())?;
-                let Some(strides) = input.view_strides(&sizes) else {
-                    bail!(runtime "view", "view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous subspaces). Use .reshape(...) instead.\nview: from shape {:?} with strides {:?} to {sizes:?}", input.sizes, input.strides);
-                };
-                Ok(smallvec![Layout { sizes, strides, offset: input.offset }])
-            },
+            layouts: viewed,
             backward: reshape_back,
             multiple: false,
         }),
@@ -40,6 +33,10 @@ op! {
     VIEW_AS view_as(self, other: Tensor) -> Tensor = "", METHOD,
         C(|a| Ok(smallvec![a.tensor(0)?.view(&a.tensor(1)?.sizes())?])),
         |s| vec![s.tensors(&[&[2, 6], &[4, 3]])];
+    /// [`view`](Self::view) of a tensor that does not lie row-major, as `reshape` makes it.
+    RESHAPE_ALIAS reshape_alias(self, size: Ints) -> Tensor = "ReshapeAliasBackward0", 0,
+        V(View { layouts: viewed, backward: reshape_back, multiple: false }),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 6])), Arg::Ints([3, -1][..].into())]];
     /// A result seen in another shape without being a view of it: for temporaries that nobody else holds.
     UNSAFE_VIEW unsafe_view(self, size: Ints) -> Tensor = "UnsafeViewBackward0", 0,
         S(Structured {
@@ -64,7 +61,11 @@ op! {
             let t = a.tensor(0)?;
             let layout = t.body().layout.clone();
             let sizes = infer_sizes("reshape", a.ints(1)?, layout.numel())?;
-            Ok(smallvec![if layout.view_strides(&sizes).is_some() { t.view(&sizes)? } else { t.copy_contiguous()?.unsafe_view(&sizes)? }])
+            Ok(smallvec![match layout.view_strides(&sizes) {
+                Some(_) if layout.is_contiguous() => t.view(&sizes)?,
+                Some(_) => t.reshape_alias(&sizes)?,
+                None => t.copy_contiguous()?.unsafe_view(&sizes)?,
+            }])
         }),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 6])), Arg::Ints([4, 3][..].into())]];
     /// [`reshape`](Self::reshape) to the shape of `other`.
@@ -160,6 +161,12 @@ op! {
     SWAPAXES swapaxes(self, axis0: Int, axis1: Int) -> Tensor = "", METHOD | FUNCTION,
         C(|a| Ok(smallvec![a.tensor(0)?.transpose(a.int(1)?, a.int(2)?)?])),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3])), Arg::Int(0), Arg::Int(1)]];
+    /// `transpose_` under NumPy's name.
+    ///
+    /// # Errors
+    /// As `transpose`.
+    SWAPAXES_ swapaxes_ as "swapaxes"(self, axis0: Int, axis1: Int) -> Tensor = "", INPLACE,
+        InPlace(|_, a| super::apply::call_in_place(&TRANSPOSE, a).map(drop));
     /// The transposed matrix; a tensor of fewer dimensions as it is.
     ///
     /// # Errors
@@ -343,13 +350,6 @@ op! {
             Ok(smallvec![if sizes.is_empty() { t.sum((), false)? } else { super::sum_to_size(t, &sizes)? }])
         }),
         |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3, 2])), Arg::Ints([3, 1][..].into())]];
-    /// Gives the tensor itself another shape, row-major: over the memory it has if that is enough, else over new memory that
-    /// begins with a copy of the old. Elements that are new are not specified. Views keep the old memory.
-    ///
-    /// # Errors
-    /// `RuntimeError` if the tensor requires a gradient, or for a negative size.
-    RESIZE_ resize_ as "resize"(self, size: Ints) -> Tensor = "", INPLACE,
-        InPlace(|op, a| resize(op.rust, a.tensor(0)?, a.ints(1)?));
     /// The tensor itself if it has a dimension, else one of one element.
     ATLEAST_1D atleast_1d(self) -> Tensor = "", FUNCTION,
         C(|a| Ok(smallvec![with_rank(a.tensor(0)?, 1)?])),
@@ -375,19 +375,30 @@ op! {
     ATLEAST_3D_EACH atleast_3d_each as "atleast_3d"(tensors: VarTensors) -> Vec<Tensor> = "", FUNCTION,
         C(|a| a.tensors(0)?.iter().map(|t| with_rank(t, 3)).collect()),
         |s| vec![smallvec![Arg::Tensors(vec![s.t(&[]), s.t(&[2])])]];
-    /// The tensor itself if it lies row-major without gaps, else a copy that does.
+    /// The tensor itself if it lies row-major without gaps, or as `memory_format` asks; else a copy that does.
+    ///
+    /// # Errors
+    /// `RuntimeError` if the tensor has not the rank that the memory format is for.
     CONTIGUOUS contiguous(self, memory_format: OptStr = None) -> Tensor = "", METHOD,
         C(|a| {
-            let t = a.tensor(0)?;
-            Ok(smallvec![if t.is_contiguous() { t.clone() } else { t.copy_contiguous()? }])
+            let (t, format) = (a.tensor(0)?, a.str(1));
+            if copy::is_formatted("contiguous", &t.body().layout, format)? {
+                return Ok(smallvec![t.clone()]);
+            }
+            let format = if format.is_empty() { "contiguous_format" } else { format };
+            Ok(smallvec![t.clone_in(format)?])
         });
 }
 
 impl Tensor {
     /// A row-major copy, differentiable.
     pub(crate) fn copy_contiguous(&self) -> Result<Tensor> {
-        let args = smallvec![Arg::Tensor(self.clone()), Arg::Str("contiguous_format".into())];
-        super::apply::call_into(&copy::CLONE, args)
+        self.clone_in("contiguous_format")
+    }
+
+    /// A copy in a memory format, differentiable.
+    fn clone_in(&self, format: &str) -> Result<Tensor> {
+        super::apply::call_into(&copy::CLONE, smallvec![Arg::Tensor(self.clone()), Arg::Str(format.into())])
     }
 }
 
@@ -419,27 +430,13 @@ fn reshape_back(c: &Context<'_>) -> Result<Grads> {
     Ok(smallvec![c.when(0, |g| g.reshape(c.sizes(0)))?])
 }
 
-fn resize(op: &'static str, t: &Tensor, size: &[i64]) -> Result<()> {
-    if t.requires_grad() {
-        bail!(runtime op, "cannot resize variables that require grad");
-    }
-    if let Some(bad) = size.iter().find(|s| **s < 0) {
-        bail!(runtime op, "Trying to create tensor with negative dimension {bad}: {size:?}");
-    }
-    let body = t.body();
-    let sizes: Dims = size.iter().map(|&s| s as usize).collect();
-    let (n, width) = (checked_numel(op, &sizes)?, body.dtype.size());
-    let layout = Layout { offset: body.layout.offset, ..Layout::contiguous(sizes) };
-    let have = body.storage.bytes() / width - body.layout.offset;
-    if n <= have {
-        t.publish(body.with_layout(layout));
-        return Ok(());
-    }
-    let row = |n: usize, offset: usize| Layout { offset, ..Layout::contiguous([n][..].into()) };
-    let fresh = Body::new(Storage::zeroed(op, n.saturating_mul(width))?, Layout { offset: 0, ..layout }, body.dtype);
-    copy::convert(op, &body.with_layout(row(have, body.layout.offset)), &fresh.with_layout(row(have, 0)))?;
-    t.publish(fresh);
-    Ok(())
+/// The layout of `view`.
+fn viewed(input: &Layout, a: &Args) -> Result<super::view::Layouts> {
+    let sizes = infer_sizes("view", a.ints(1)?, input.numel())?;
+    let Some(strides) = input.view_strides(&sizes) else {
+        bail!(runtime "view", "view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous subspaces). Use .reshape(...) instead.\nview: from shape {:?} with strides {:?} to {sizes:?}", input.sizes, input.strides);
+    };
+    Ok(smallvec![Layout { sizes, strides, offset: input.offset }])
 }
 
 fn exchanged(input: &Layout, a: &Args) -> Result<super::view::Layouts> {

@@ -275,7 +275,7 @@ pub(super) fn check_range(op: &'static str, dtype: DType, low: i64, high: i64) -
     };
     for (name, x) in [("from", low), ("to - 1", high - 1)] {
         if x < least || x > largest(dtype) {
-            bail!(runtime op, "{name} is out of bounds for {}", super::matmul::c_name(dtype));
+            bail!(runtime op, "{name} is out of bounds for {}", dtype.c_name());
         }
     }
     Ok(())

@@ -3,7 +3,6 @@
 use super::args::{Arg, Args, Read};
 use super::combine::fresh;
 use super::inplace;
-use super::matmul::c_name;
 use super::op::Rule::InPlace;
 use super::op::{INPLACE, Op, op};
 use super::random::{check_float, check_range, deviation, events, largest, no_gradient, probability};
@@ -36,7 +35,7 @@ op! {
             check_float("uniform_", "check_uniform_bounds", dtype)?;
             for (name, x) in [("from", low), ("to", high)] {
                 if x.is_nan() || x.abs() > largest_float(dtype) {
-                    bail!(runtime "uniform_", "{name} is out of bounds for {}", c_name(dtype));
+                    bail!(runtime "uniform_", "{name} is out of bounds for {}", dtype.c_name());
                 }
             }
             if low > high {
@@ -124,7 +123,7 @@ op! {
         InPlace(|op, a| {
             let (dtype, sigma) = (a.tensor(0)?.dtype(), a.float(2)?);
             if !dtype.is_float() {
-                bail!(runtime "cauchy_", "Cauchy distribution is a continuous probability distribution. dtype must be a floating point but you specified {}", c_name(dtype));
+                bail!(runtime "cauchy_", "Cauchy distribution is a continuous probability distribution. dtype must be a floating point but you specified {}", dtype.c_name());
             }
             if sigma.is_nan() || sigma <= 0.0 {
                 bail!(runtime "cauchy_", "cauchy_ expects sigma > 0.0, but found sigma={sigma}");
@@ -180,10 +179,10 @@ fn change(op: &'static Op, a: &Args, write: impl FnOnce(&Body) -> Result<()>) ->
     body.bump_version();
     if records {
         let mut inner = a.clone();
-        inner[0] = Arg::Tensor(Tensor::with_history(body.clone(), target.edge()));
+        inner[0] = Arg::Tensor(Tensor::with_history(body.clone(), target.edge()?));
         let written = Tensor::from_shared(body);
         record(op, &inner, None, no_gradient, &[], std::slice::from_ref(&written))?;
-        if let Some(node) = written.grad_fn().node() {
+        if let Some(node) = written.grad_fn_as_is().node() {
             inplace::rebase(target, node.clone(), 0)?;
         }
     }

@@ -76,22 +76,6 @@ fn check_condition(args: &Args, _: DType) -> Result<()> {
     }
 }
 
-/// The C++ name of a dtype, which some messages show.
-fn c_name(dtype: DType) -> &'static str {
-    match dtype {
-        DType::Bool => "bool",
-        DType::U8 => "unsigned char",
-        DType::I8 => "signed char",
-        DType::I16 => "short int",
-        DType::I32 => "int",
-        DType::I64 => "long int",
-        DType::F16 => "c10::Half",
-        DType::BF16 => "c10::BFloat16",
-        DType::F32 => "float",
-        DType::F64 => "double",
-    }
-}
-
 /// The type's name in messages about values that do not fit.
 fn c_type(dtype: DType) -> &'static str {
     match dtype {
@@ -102,7 +86,7 @@ fn c_type(dtype: DType) -> &'static str {
         DType::F16 => "at::Half",
         DType::BF16 => "at::BFloat16",
         DType::F32 => "float",
-        other => c_name(other),
+        other => other.c_name(),
     }
 }
 
@@ -129,7 +113,7 @@ pub(super) fn check_fits(op: &'static str, value: Scalar, dtype: DType) -> Resul
 fn check_mask(args: &Args, common: DType) -> Result<()> {
     let mask = args.tensor(1)?.dtype();
     if mask != DType::Bool {
-        bail!(runtime "masked_fill", "masked_fill_ only supports boolean masks, but got mask with dtype {}", c_name(mask));
+        bail!(runtime "masked_fill", "masked_fill_ only supports boolean masks, but got mask with dtype {}", mask.c_name());
     }
     if let Some(value) = args.opt_tensor(2) {
         if value.rank() != 0 {
@@ -155,7 +139,7 @@ fn check_lerp(args: &Args, _: DType) -> Result<()> {
     let first = args.tensor(0)?.dtype();
     for (k, name) in [(1, "end"), (2, "weight")] {
         if let Some(other) = args.opt_tensor(k).map(Tensor::dtype).filter(|d| *d != first) {
-            bail!(runtime "lerp", "expected dtype {} for `{name}` but got dtype {}", c_name(first), c_name(other));
+            bail!(runtime "lerp", "expected dtype {} for `{name}` but got dtype {}", first.c_name(), other.c_name());
         }
     }
     Ok(())

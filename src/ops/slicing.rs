@@ -239,10 +239,25 @@ op! {
     DIAGONAL diagonal(self, offset: Int = 0, dim1: Int = 0, dim2: Int = 1) -> Tensor = "DiagonalBackward0", METHOD | FUNCTION,
         V(View {
             layouts: |input, a| Ok(smallvec![on_diagonal(input, &a[1..])?]),
-            backward: |c| Ok(smallvec![c.when(0, |g| g.diagonal_backward(c.sizes(0), c.int(1)?, c.int(2)?, c.int(3)?))?]),
+            backward: diagonal_back,
             multiple: false,
         }),
         |s| vec![smallvec![Arg::Tensor(s.t(&[3, 2, 4])), Arg::Int(1), Arg::Int(0), Arg::Int(-1)]];
+    /// A copy of a diagonal; see [`diagonal`](Self::diagonal).
+    ///
+    /// # Errors
+    /// As `diagonal`.
+    DIAGONAL_COPY diagonal_copy(self, offset: Int = 0, dim1: Int = 0, dim2: Int = 1) -> Tensor = "DiagonalBackward0_copy", FUNCTION,
+        S(Structured {
+            forward: |a| {
+                let body = a.tensor(0)?.body();
+                let part = body.with_layout(on_diagonal(&body.layout, &a[1..])?);
+                Ok(smallvec![Tensor::from_shared(copy::contiguous("diagonal_copy", &part.into())?)])
+            },
+            backward: Some(diagonal_back),
+            saves: &[],
+        }),
+        |s| vec![smallvec![Arg::Tensor(s.t(&[2, 3, 4])), Arg::Int(1), Arg::Int(-1), Arg::Int(0)]];
     /// [`diagonal`](Self::diagonal) of the last two dimensions.
     ///
     /// # Errors
@@ -334,7 +349,7 @@ op! {
             let (t, k) = (a.tensor(0)?, a.int(1)?);
             match t.rank() {
                 1 => Ok(smallvec![t.diag_embed(k, 0, 1)?]),
-                2 => Ok(smallvec![t.diagonal(k, 0, 1)?.copy()?]),
+                2 => Ok(smallvec![t.diagonal_copy(k, 0, 1)?]),
                 n => bail!(runtime "diag", "diag(): Supports 1D or 2D tensors. Got {n}D"),
             }
         }),
@@ -492,14 +507,14 @@ fn gradient_or_zeros(c: &Context<'_>, k: usize, sizes: &[usize]) -> Result<Tenso
     }
 }
 
-fn piece_dim(op: &'static str, rank: usize, dim: i64) -> Result<usize> {
+pub(super) fn piece_dim(op: &'static str, rank: usize, dim: i64) -> Result<usize> {
     if rank == 0 {
         bail!(runtime op, "{op} expects at least a 1-dimensional tensor");
     }
     wrap_dim(op, dim, rank)
 }
 
-fn even_lengths(n: usize, size: i64) -> Result<Vec<usize>> {
+pub(super) fn even_lengths(n: usize, size: i64) -> Result<Vec<usize>> {
     if size < 0 {
         bail!(runtime "split", "split expects split_size be non-negative, but got split_size={size}");
     }
@@ -514,7 +529,7 @@ fn even_lengths(n: usize, size: i64) -> Result<Vec<usize>> {
     Ok((0..n).step_by(size).map(|at| size.min(n - at)).collect())
 }
 
-fn given_lengths(n: usize, dim: usize, sizes: &[i64]) -> Result<Vec<usize>> {
+pub(super) fn given_lengths(n: usize, dim: usize, sizes: &[i64]) -> Result<Vec<usize>> {
     if sizes.iter().any(|&s| s < 0) {
         bail!(runtime "split_with_sizes", "split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes={sizes:?}");
     }
@@ -525,7 +540,7 @@ fn given_lengths(n: usize, dim: usize, sizes: &[i64]) -> Result<Vec<usize>> {
     Ok(lengths)
 }
 
-fn pieces(input: &Layout, dim: usize, lengths: &[usize]) -> Result<Layouts> {
+pub(super) fn pieces(input: &Layout, dim: usize, lengths: &[usize]) -> Result<Layouts> {
     let mut at = 0;
     let piece = |&n: &usize| {
         let (start, end) = (at as i64, (at + n) as i64);
@@ -536,7 +551,7 @@ fn pieces(input: &Layout, dim: usize, lengths: &[usize]) -> Result<Layouts> {
 }
 
 /// The gradients of pieces, put together.
-fn joined(c: &Context<'_>, dim: usize, lengths: &[usize]) -> Result<Grads> {
+pub(super) fn joined(c: &Context<'_>, dim: usize, lengths: &[usize]) -> Result<Grads> {
     if !c.needs(0) {
         return Ok(smallvec![None]);
     }
@@ -547,4 +562,8 @@ fn joined(c: &Context<'_>, dim: usize, lengths: &[usize]) -> Result<Grads> {
         parts.push(gradient_or_zeros(c, k, &sizes)?);
     }
     Ok(smallvec![Some(Tensor::cat(parts, dim as i64)?)])
+}
+
+fn diagonal_back(c: &Context<'_>) -> Result<Grads> {
+    Ok(smallvec![c.when(0, |g| g.diagonal_backward(c.sizes(0), c.int(1)?, c.int(2)?, c.int(3)?))?])
 }

@@ -124,7 +124,7 @@ fn lay_out(t: &Tensor, layout: &Layout) -> Result<Tensor> {
 }
 
 /// The history of a view of `base` whose own was overtaken by an in-place change: an `AsStridedBackward0` on the base's.
-pub(crate) fn view_of(base: &Tensor, view: &Body, history: Edge) -> Edge {
+pub(crate) fn view_of(base: &Tensor, view: &Body, history: Edge) -> Result<Edge> {
     // The base as an operand whose history is the given edge.
     let base = Tensor::with_history(base.body(), history);
     let args: Args = smallvec![
@@ -133,13 +133,11 @@ pub(crate) fn view_of(base: &Tensor, view: &Body, history: Edge) -> Edge {
         Arg::Ints(view.layout.strides.iter().map(|&x| x as i64).collect()),
         Arg::Int(view.layout.offset as i64),
     ];
-    let V(rule) = &AS_STRIDED.rule else { return Edge::NONE };
+    let V(rule) = &AS_STRIDED.rule else { return Ok(Edge::NONE) };
     let out = Tensor::from_body(view.clone());
     let outputs = std::slice::from_ref(&out);
-    match super::structured::record(&AS_STRIDED, &args, Some(&base.body().layout), rule.backward, &[], outputs) {
-        Ok(()) => out.grad_fn(),
-        Err(_) => Edge::NONE,
-    }
+    super::structured::record(&AS_STRIDED, &args, Some(&base.body().layout), rule.backward, &[], outputs)?;
+    Ok(out.grad_fn_as_is())
 }
 
 /// The node of a base of which a part was modified in place: the gradient of the untouched part passes, that of the part
@@ -152,14 +150,14 @@ pub(crate) struct CopySlices {
 
 impl CopySlices {
     /// The node for `base`, whose part `view` was modified by `inner`.
-    pub(crate) fn node(base: &Tensor, view: &Body, inner: NodeRef) -> NodeRef {
+    pub(crate) fn node(base: &Tensor, view: &Body, inner: NodeRef) -> Result<NodeRef> {
         let body = base.body();
-        let mut edges: SmallVec<[Edge; 2]> = smallvec![base.edge()];
+        let mut edges: SmallVec<[Edge; 2]> = smallvec![base.edge()?];
         edges.extend(inner.edges.iter().skip(1).cloned());
         let relative = Layout { offset: view.layout.offset.wrapping_sub(body.layout.offset), ..view.layout.clone() };
         let compact = Layout { offset: 0, ..body.layout.clone() };
         let meta = Meta { sizes: body.layout.sizes.clone(), dtype: body.dtype };
-        Node::shared(edges, smallvec![meta], CopySlices { inner, base: compact, view: relative })
+        Ok(Node::shared(edges, smallvec![meta], CopySlices { inner, base: compact, view: relative }))
     }
 }
 

@@ -166,6 +166,7 @@ type Derivative = fn(&Context<'_>) -> Result<Grads>;
 /// The node.
 struct StructuredBackward {
     op: &'static Op,
+    name: &'static str,
     /// The arguments, tensors taken out.
     args: Args,
     /// For each edge what the tensor was; `None` if it was not given.
@@ -220,6 +221,19 @@ pub(super) fn record(
     saves: &'static [Save],
     outputs: &[Tensor],
 ) -> Result<()> {
+    record_as(op.node, op, args, layout, derivative, saves, outputs)
+}
+
+/// [`record`] with a name for the node that is not the row's.
+pub(super) fn record_as(
+    name: &'static str,
+    op: &'static Op,
+    args: &Args,
+    layout: Option<&Layout>,
+    derivative: Derivative,
+    saves: &'static [Save],
+    outputs: &[Tensor],
+) -> Result<()> {
     let tensors = edge_tensors(op, args);
     let needs = |k: usize| tensors.get(k).is_some_and(|t| t.is_some_and(|t| t.requires_grad()));
     if !(0..tensors.len()).any(needs) || !outputs.iter().any(|o| o.dtype().is_float()) {
@@ -250,9 +264,11 @@ pub(super) fn record(
         saved.push((save, value));
     }
     let meta = |b: Arc<Body>| Meta { sizes: b.layout.sizes.clone(), dtype: b.dtype };
-    let edges: SmallVec<[Edge; 2]> = tensors.iter().map(|t| t.map_or(Edge::NONE, Tensor::edge)).collect();
+    let edges: SmallVec<[Edge; 2]> =
+        tensors.iter().map(|t| t.map_or(Ok(Edge::NONE), Tensor::edge)).collect::<Result<_>>()?;
     let body = StructuredBackward {
         op,
+        name,
         args: args.iter().map(without_tensors).collect(),
         inputs: tensors.iter().map(|t| t.map(|t| meta(t.body()))).collect(),
         layout: layout.map(|l| Box::new(l.clone())),
@@ -292,7 +308,7 @@ fn without_tensors(arg: &Arg) -> Arg {
 
 impl Backward for StructuredBackward {
     fn name(&self) -> Cow<'static, str> {
-        self.op.node.into()
+        self.name.into()
     }
 
     fn backward(&self, call: &Call<'_>, grads: Grads) -> Result<Grads> {

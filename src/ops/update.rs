@@ -54,7 +54,7 @@ pub(super) fn in_place(op: &'static Op, rule: &Update, args: &Args) -> Result<Te
     let history = if records {
         let stand_in = Tensor::from_shared(body.clone());
         record(op, args, None, rule.backward, rule.saves, std::slice::from_ref(&stand_in))?;
-        stand_in.grad_fn()
+        stand_in.grad_fn_as_is()
     } else {
         Default::default()
     };

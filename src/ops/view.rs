@@ -4,7 +4,7 @@
 use super::args::{Arg, Args, Read};
 use super::inplace;
 use super::op::{Op, Outputs};
-use super::structured::{Context, record};
+use super::structured::{Context, record, record_as};
 use crate::autograd::mode;
 use crate::autograd::node::Grads;
 use crate::error::Result;
@@ -32,7 +32,7 @@ pub(super) fn forward(op: &'static Op, rule: &View, args: &Args) -> Result<Outpu
     let body = input.body();
     let layouts = (rule.layouts)(&body.layout, args)?;
     let recording = mode::is_grad_enabled();
-    let creation = if rule.multiple { Creation::Multiple(op.node) } else { Creation::now() };
+    let creation = Creation::now(rule.multiple);
     let outputs: Outputs = layouts.into_iter().map(|layout| Tensor::from_body(body.with_layout(layout))).collect();
     for out in &outputs {
         if input.is_inference() {
@@ -59,22 +59,36 @@ pub(super) fn in_place(op: &'static Op, rule: &View, args: &Args) -> Result<Tens
     let seen = Tensor::from_body(fresh.clone());
     if records {
         let mut inner = args.clone();
-        inner[0] = Arg::Tensor(Tensor::with_history(body.clone(), target.edge()));
-        record(op, &inner, Some(&body.layout), rule.backward, &[], std::slice::from_ref(&seen))?;
+        inner[0] = Arg::Tensor(Tensor::with_history(body.clone(), target.edge()?));
+        let name = in_place_name(op);
+        record_as(name, op, &inner, Some(&body.layout), rule.backward, &[], std::slice::from_ref(&seen))?;
     }
     fresh.bump_version();
     target.publish(fresh);
-    if let Some(info) = target.view_info() {
-        // The base has kept its values: what this view will say of its history stays true.
-        info.version.store(target.version(), Ordering::Release);
-    }
     if records {
+        if let Some(info) = target.view_info() {
+            // The base has kept its values: what this view says of its history stays true.
+            info.version.store(target.version(), Ordering::Release);
+        }
         let old = target.grad_fn_as_is();
-        let new = seen.grad_fn();
+        let new = seen.grad_fn_as_is();
         target.set_history(new.clone());
         target.move_retain_grad(&old, &new);
     }
     Ok(target.clone())
+}
+
+/// The name of the node that a view row records in place: PyTorch counts in-place forms of views as overloads of their own.
+fn in_place_name(op: &'static Op) -> &'static str {
+    match op.rust {
+        "t" => "TBackward1",
+        "transpose" => "TransposeBackward1",
+        "unsqueeze" => "UnsqueezeBackward1",
+        "squeeze" => "SqueezeBackward3",
+        "squeeze_dim" => "SqueezeBackward4",
+        "squeeze_dims" => "SqueezeBackward5",
+        _ => op.node,
+    }
 }
 
 /// One view through a layout that the caller has worked out, as [`forward`] would make it; the row's arguments are asked for
@@ -92,7 +106,7 @@ pub(super) fn single(
     if input.is_inference() {
         out.mark_inference();
     } else {
-        out.set_view(input, Creation::now());
+        out.set_view(input, Creation::now(false));
     }
     if recording && input.requires_grad() {
         record(op, &args(), Some(&body.layout), rule.backward, &[], std::slice::from_ref(&out))?;

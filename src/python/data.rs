@@ -366,6 +366,7 @@ pub(super) fn to<'py>(
     let t = &slf.get().tensor;
     let mut want = t.dtype();
     let mut copy = false;
+    let mut format = String::new();
     let mut flags = 0;
     for arg in args.iter() {
         if let Some(d) = dtype::extract(&arg) {
@@ -386,16 +387,28 @@ pub(super) fn to<'py>(
             "device" if !value.is_none() => drop(dtype::available(&value)?),
             "other" => want = bind::tensor(&value).map_or(want, |o| o.dtype()),
             "copy" => copy = value.is_truthy()?,
+            "memory_format" if !value.is_none() => format = value.extract()?,
             "device" | "non_blocking" | "memory_format" => {}
             other => return Err(PyTypeError::new_err(format!("to() got an unexpected keyword argument '{other}'"))),
         }
     }
     if want == t.dtype() {
-        return if copy { Ok(wrap(slf.py(), &t.copy()?)?.into_any()) } else { Ok(slf.clone().into_any()) };
+        if !copy {
+            return in_format(slf, &format);
+        }
+        let copied = ops::copy::in_format(t.to_copy(t.dtype())?, &format)?;
+        return Ok(wrap(slf.py(), &copied)?.into_any());
     }
     let t = t.clone();
-    let converted = detached(slf.py(), || ops::to_dtype(&t, want))?;
+    let converted = detached(slf.py(), || ops::copy::in_format(ops::to_dtype(&t, want)?, &format))?;
     Ok(wrap(slf.py(), &converted)?.into_any())
+}
+
+/// The tensor lying as a memory format asks; the object itself if it does, or if nothing is asked for.
+pub(super) fn in_format<'py>(slf: &Bound<'py, PyTensor>, format: &str) -> PyResult<Bound<'py, PyAny>> {
+    let t = &slf.get().tensor;
+    let laid = ops::copy::in_format(t.clone(), format)?;
+    if laid.is(t) { Ok(slf.clone().into_any()) } else { Ok(wrap(slf.py(), &laid)?.into_any()) }
 }
 
 /// `Tensor.type`: the legacy name, or a conversion.
@@ -463,6 +476,7 @@ pub(super) fn _tensor_from_bytes<'py>(
 pub(super) fn reduce<'py>(slf: &Bound<'py, PyTensor>, _protocol: i32) -> PyResult<Bound<'py, PyAny>> {
     let py = slf.py();
     let t = &slf.get().tensor;
+    super::copying::warn_of_hooks(py, t)?;
     // Only the memory that the elements span goes along, not the whole storage of a small view.
     let body = t.body();
     let (start, end) = body.layout.extent().unwrap_or((0, 0));
@@ -509,40 +523,6 @@ pub(super) fn _rebuild_tensor<'py>(
     object.cast::<PyTensor>()?.get().tensor.set_requires_grad(requires_grad)?;
     if let Some(attributes) = attributes {
         object.getattr("__dict__")?.call_method1("update", (attributes,))?;
-    }
-    Ok(object)
-}
-
-/// `copy.deepcopy`: leaves only; the gradient is copied along, attributes too.
-pub(super) fn deepcopy<'py>(slf: &Bound<'py, PyTensor>, memo: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>> {
-    let py = slf.py();
-    let t = &slf.get().tensor;
-    if !t.is_leaf() {
-        return Err(PyRuntimeError::new_err(
-            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.  If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001",
-        ));
-    }
-    let key = slf.as_ptr() as usize;
-    if let Some(known) = memo.get_item(key)? {
-        return Ok(known);
-    }
-    let copy = Tensor::from_shared(ops::copy::duplicate("deepcopy", &t.body())?);
-    copy.set_requires_grad(t.requires_grad())?;
-    let class = slf.get_type();
-    let object = if class.is(py.get_type::<PyTensor>()) {
-        wrap_new(py, copy.clone())?.into_any()
-    } else {
-        make_instance(&class, copy.clone())?
-    };
-    memo.set_item(key, &object)?;
-    let deep = py.import("copy")?.getattr("deepcopy")?;
-    if let Some(g) = t.grad() {
-        let g = deep.call1((wrap(py, &g.detach())?, memo))?;
-        copy.set_grad(Some(g.cast::<PyTensor>()?.get().tensor.clone()))?;
-    }
-    let attributes = slf.as_any().getattr("__dict__")?;
-    if attributes.is_truthy()? {
-        object.getattr("__dict__")?.call_method1("update", (deep.call1((attributes, memo))?,))?;
     }
     Ok(object)
 }

@@ -316,7 +316,7 @@ impl<'py> Apply<'_, 'py> {
                 None => Meta { sizes: Dims::new(), dtype: DType::F32 },
             })
             .collect();
-        let edges: SmallVec<[Edge; 2]> = self.inputs.iter().flatten().map(Tensor::edge).collect();
+        let edges: SmallVec<[Edge; 2]> = self.inputs.iter().flatten().map(Tensor::edge).collect::<Result<_, _>>()?;
         let saved = self.saved(outputs, &results)?;
         let class = self.ctx.get_type();
         let node = Node::shared(
@@ -333,7 +333,7 @@ impl<'py> Apply<'_, 'py> {
         );
         self.ctx.cast::<PyNode>()?.get().attach(&node, self.ctx.as_ptr());
         let several = outputs.iter().flatten().filter(|o| self.is_differentiable(o)).count() > 1;
-        let creation = if several { Creation::Multiple("Function") } else { Creation::InFunction };
+        let creation = if several { Creation::Multiple } else { Creation::InFunction };
         for ((t, nr), old) in fresh.iter().zip(&results).zip(outputs) {
             let (Some(t), Some(nr), Some(old)) = (t, nr, old) else { continue };
             if !self.is_differentiable(old) {

@@ -177,7 +177,7 @@ pub(super) fn attribute_names(node: &NodeRef) -> impl Iterator<Item = String> {
 /// The node and output number that the gradient of a tensor goes to.
 #[pyfunction]
 pub(super) fn _gradient_edge<'py>(t: &Bound<'py, PyTensor>) -> PyResult<(Bound<'py, PyAny>, u32)> {
-    let edge = t.get().tensor.edge();
+    let edge = t.get().tensor.edge()?;
     match edge.node() {
         Some(node) => Ok((wrap_node(t.py(), node)?, edge.nr)),
         None => Err(PyRuntimeError::new_err(
@@ -249,12 +249,12 @@ enum Target {
 
 /// The probe of a tensor.
 #[pyfunction]
-pub(super) fn _gradient_probe(t: &Bound<'_, PyTensor>) -> GradientProbe {
+pub(super) fn _gradient_probe(t: &Bound<'_, PyTensor>) -> PyResult<GradientProbe> {
     let t = &t.get().tensor;
-    GradientProbe(match t.grad_fn().node() {
+    Ok(GradientProbe(match t.grad_fn()?.node() {
         Some(node) => Target::Node(Arc::downgrade(node)),
         None => Target::Leaf(Arc::downgrade(&t.0)),
-    })
+    }))
 }
 
 #[pymethods]
@@ -263,7 +263,10 @@ impl GradientProbe {
     fn is_computed(&self) -> PyResult<bool> {
         let node = match &self.0 {
             Target::Node(node) => node.upgrade(),
-            Target::Leaf(leaf) => leaf.upgrade().and_then(|leaf| Tensor(leaf).edge().node().cloned()),
+            Target::Leaf(leaf) => match leaf.upgrade() {
+                Some(leaf) => Tensor(leaf).edge()?.node().cloned(),
+                None => None,
+            },
         };
         node.map_or(Ok(false), |node| runs(&node))
     }

@@ -6,7 +6,7 @@ use super::collector::{self, detached};
 use super::dispatch::call_named;
 use super::error::guarded;
 use super::identity::{self, Slot, wrap, wrap_new};
-use super::{data, dtype, engine, graph, index, numpy};
+use super::{copying, data, dtype, engine, graph, index, numpy, private};
 use crate::dtype::DType;
 use crate::ops::apply;
 use crate::ops::elementwise as e;
@@ -14,7 +14,7 @@ use crate::ops::op::Op;
 use crate::scalar::Scalar;
 use crate::tensor::Tensor;
 use pyo3::basic::CompareOp;
-use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyTypeError, PyUserWarning};
+use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyTypeError, PyUserWarning, PyValueError};
 use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -172,6 +172,9 @@ fn in_place(name: &str, slf: &Bound<'_, PyTensor>, other: &Bound<'_, PyAny>) -> 
 }
 
 fn one_element(t: &Tensor, what: &str) -> PyResult<Scalar> {
+    if t.numel() != 1 && matches!(what, "float" | "int" | "complex") {
+        return Err(PyValueError::new_err("only one element tensors can be converted to Python scalars"));
+    }
     if t.requires_grad() && what != "item" && what != "bool" {
         Python::attach(|py| {
             let text = c"Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\nConsider using tensor.detach() first.";
@@ -218,6 +221,10 @@ impl PyTensor {
         require_grad: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         let t = data.get().tensor.detach();
+        if require_grad && !t.dtype().is_float() {
+            let text = "Only Tensors of floating point and complex dtype can require gradients";
+            return Err(PyRuntimeError::new_err(text));
+        }
         t.set_requires_grad(require_grad)?;
         make_instance(cls, t)
     }
@@ -293,9 +300,8 @@ impl PyTensor {
         self.tensor.dtype().size()
     }
     #[pyo3(signature = (memory_format=None))]
-    fn is_contiguous(&self, memory_format: Option<&Bound<'_, PyAny>>) -> bool {
-        let _ = memory_format;
-        self.tensor.is_contiguous()
+    fn is_contiguous(&self, memory_format: Option<&str>) -> PyResult<bool> {
+        private::is_contiguous(&self.tensor, memory_format.unwrap_or_default())
     }
     fn is_floating_point(&self) -> bool {
         self.tensor.dtype().is_float()
@@ -351,8 +357,12 @@ impl PyTensor {
         self.tensor.requires_grad()
     }
     #[setter]
-    fn set_requires_grad(&self, on: bool) -> PyResult<()> {
-        Ok(self.tensor.set_requires_grad(on)?)
+    fn set_requires_grad(&self, on: &Bound<'_, PyAny>) -> PyResult<()> {
+        private::set_requires_grad(&self.tensor, on)
+    }
+    #[deleter]
+    fn delete_requires_grad(&self) -> PyResult<()> {
+        Err(PyRuntimeError::new_err("requires_grad must be a bool"))
     }
     #[pyo3(signature = (requires_grad=true))]
     fn requires_grad_<'py>(slf: &Bound<'py, Self>, requires_grad: bool) -> PyResult<Bound<'py, Self>> {
@@ -365,11 +375,11 @@ impl PyTensor {
     }
     #[getter]
     fn grad_fn<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.tensor.grad_fn().node().map(|n| graph::wrap_node(py, n)).transpose()
+        self.tensor.grad_fn()?.node().map(|n| graph::wrap_node(py, n)).transpose()
     }
     #[getter]
     fn output_nr(&self) -> u32 {
-        self.tensor.grad_fn().nr
+        self.tensor.grad_fn_as_is().nr
     }
     #[getter]
     fn grad<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTensor>>> {
@@ -420,6 +430,30 @@ impl PyTensor {
                 value.get_type().name()?
             ))),
         }
+    }
+    #[deleter]
+    fn delete_data(&self) -> PyResult<()> {
+        Err(PyRuntimeError::new_err("Deleting tensor data is not allowed. Delete tensor instead!"))
+    }
+    #[getter]
+    fn _grad<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTensor>>> {
+        self.tensor.grad().map(|g| wrap(py, &g)).transpose()
+    }
+    #[setter]
+    #[pyo3(name = "_grad")]
+    fn set_private_grad(&self, grad: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        self.set_grad(grad)
+    }
+    #[getter]
+    fn _backward_hooks<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        private::backward_hooks(py, &self.tensor)
+    }
+    #[getter]
+    fn _post_accumulate_grad_hooks<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        private::post_accumulate_grad_hooks(py, &self.tensor)
+    }
+    fn _use_count(&self) -> usize {
+        private::use_count(&self.tensor)
     }
     #[getter]
     fn _version(&self) -> PyResult<u32> {
@@ -506,9 +540,8 @@ impl PyTensor {
         data::type_of(slf, dtype)
     }
     #[pyo3(signature = (memory_format=None))]
-    fn cpu<'py>(slf: &Bound<'py, Self>, memory_format: Option<&Bound<'py, PyAny>>) -> Bound<'py, Self> {
-        let _ = memory_format;
-        slf.clone()
+    fn cpu<'py>(slf: &Bound<'py, Self>, memory_format: Option<&str>) -> PyResult<Bound<'py, PyAny>> {
+        data::in_format(slf, memory_format.unwrap_or_default())
     }
     #[pyo3(signature = (*_args, **_kwargs))]
     fn cuda(&self, _args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
@@ -627,7 +660,10 @@ impl PyTensor {
         data::reduce(slf, protocol)
     }
     fn __deepcopy__<'py>(slf: &Bound<'py, Self>, memo: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>> {
-        data::deepcopy(slf, memo)
+        copying::deep(slf, memo)
+    }
+    fn __copy__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        copying::shallow(slf)
     }
 
     // ---- operators -------------------------------------------------------------------------------------------------

@@ -36,24 +36,61 @@ pub(crate) enum Creation {
     Plain,
     /// While recording was off.
     NoGrad,
-    /// In inference mode.
+    /// Under inference mode, of a tensor that was made outside it.
     Inference,
     /// As one of several views that an operation returned together.
-    Multiple(&'static str),
+    Multiple,
     /// By a custom function, or because one returned its input.
     InFunction,
 }
 
 impl Creation {
-    /// By an ordinary view operation, in the mode of this thread.
-    pub(crate) fn now() -> Creation {
+    /// How a view operation makes views now; `multiple` if it returns several together.
+    pub fn now(multiple: bool) -> Creation {
         if mode::is_inference_mode() {
             Creation::Inference
-        } else if mode::is_grad_enabled() {
-            Creation::Plain
-        } else {
+        } else if !mode::is_grad_enabled() {
             Creation::NoGrad
+        } else if multiple {
+            Creation::Multiple
+        } else {
+            Creation::Plain
         }
+    }
+
+    /// The error of a change that cannot become part of the history of a view made in this way, in PyTorch's words: nothing
+    /// for ordinary views. `history` is the view's; `what` says what was changed.
+    fn forbids(self, history: &Edge, what: &str) -> Option<String> {
+        let node = history.node();
+        let off = match self {
+            Creation::Plain => return None,
+            Creation::Inference => Some(("inference mode", "in normal mode", "inference_mode")),
+            Creation::NoGrad => Some(("no_grad mode", "with grad mode enabled", "no_grad")),
+            Creation::Multiple | Creation::InFunction if node.is_none() => {
+                Some(("no_grad mode", "with grad mode enabled", "no_grad"))
+            }
+            Creation::Multiple | Creation::InFunction => None,
+        };
+        let output = node.map(|n| format!("Output {} of {} is a view", history.nr, n.operation()));
+        let head = match (output, off) {
+            (Some(output), Some((made, mode, _))) => {
+                format!("{output} of a view which was created in {made} and {what} modified inplace {mode}.")
+            }
+            (Some(output), None) => format!("{output} and {what} modified inplace."),
+            (None, _) => {
+                let (made, mode, _) = off.unwrap_or_default();
+                format!("A view was created in {made} and {what} modified inplace {mode}.")
+            }
+        };
+        let advice = match self {
+            Creation::Multiple => "This view is the output of a function that returns multiple views. Such functions do not allow the output views to be modified inplace. You should replace the inplace operation by an out-of-place one.".into(),
+            Creation::InFunction => "This view was created inside a custom Function (or because an input was returned as-is) and the autograd logic to handle view+inplace would override the custom backward associated with the custom Function, leading to incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the custom Function.".into(),
+            _ => {
+                let block = off.unwrap_or_default().2;
+                format!("Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either both inside the {block} block (if you don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked).")
+            }
+        };
+        Some(format!("{head} {advice}"))
     }
 }
 
@@ -81,23 +118,19 @@ impl Tensor {
         drop(old);
     }
 
-    /// Makes this fresh tensor a view of `base`.
+    /// Makes this fresh tensor a view of `base`. What forbids a change of the base forbids it here, unless the way this view
+    /// was made has a say of its own.
     pub(crate) fn set_view(&self, base: &Tensor, creation: Creation) {
         let (base, creation) = match base.view_info() {
             Some(info) => {
                 let inherited = *info.creation.lock();
-                (info.base.clone(), if inherited == Creation::Plain { creation } else { inherited })
+                (info.base.clone(), if creation == Creation::Plain { inherited } else { creation })
             }
             None => (base.clone(), creation),
         };
         let info = ViewInfo { base, creation: Mutex::new(creation), version: AtomicU32::new(self.version()) };
         let _ = self.0.extra.set(Box::new(Extra { view: Some(info), ..Extra::default() }));
         self.set_flag(VIEW, true);
-        // Without recording it has no history, yet it is seen to require a gradient, which keeps it from being modified later.
-        let required = matches!(creation, Creation::NoGrad | Creation::Inference) && self.dtype().is_float();
-        if required && self.view_info().is_some_and(|v| v.base.requires_grad()) {
-            self.set_flag(REQUIRES_GRAD, true);
-        }
     }
 
     pub(crate) fn extra(&self) -> &Extra {
@@ -122,16 +155,26 @@ impl Tensor {
         self.view_info().map(|v| v.base.clone())
     }
 
-    /// Whether gradients flow to it.
+    /// Whether gradients flow to it. A view is seen to require one if its base does, though it may have been made while
+    /// recording was off and have no history.
     #[inline]
     pub fn requires_grad(&self) -> bool {
-        if self.flag(VIEW) {
-            self.refresh_history();
-        }
-        self.flag(REQUIRES_GRAD)
+        self.flag(REQUIRES_GRAD) || (self.flag(VIEW) && self.view_info().is_some_and(|v| v.base.flag(REQUIRES_GRAD)))
     }
 
-    /// [`requires_grad`](Self::requires_grad) as it is, without looking whether the base of a view has moved on.
+    /// [`requires_grad`](Self::requires_grad) of an operand that is about to be recorded: its history is made to be right.
+    ///
+    /// # Errors
+    /// As [`grad_fn`](Self::grad_fn).
+    #[inline]
+    pub(crate) fn records_gradient(&self) -> Result<bool> {
+        if self.flag(VIEW) {
+            self.refresh_history()?;
+        }
+        Ok(self.requires_grad())
+    }
+
+    /// Whether gradients flow to the tensor itself, whatever they do to the base of a view.
     #[inline]
     pub(crate) fn has_gradient_flag(&self) -> bool {
         self.flag(REQUIRES_GRAD)
@@ -139,7 +182,7 @@ impl Tensor {
 
     /// Whether it is a leaf: made by the user, or not requiring a gradient.
     pub fn is_leaf(&self) -> bool {
-        !self.grad_fn().is_some()
+        !self.0.state.lock().grad_fn.is_some()
     }
 
     /// Whether it was made under inference mode.
@@ -160,12 +203,16 @@ impl Tensor {
         self
     }
 
-    /// The output of the node that made it; nothing for leaves.
-    pub fn grad_fn(&self) -> Edge {
+    /// The output of the node that made it; nothing for leaves. Of a view whose base was modified since, it is made anew.
+    ///
+    /// # Errors
+    /// `RuntimeError` if the base of a view was modified that cannot follow: one of several that came together, one made
+    /// while recording was off, or by a custom function.
+    pub fn grad_fn(&self) -> Result<Edge> {
         if self.flag(VIEW) {
-            self.refresh_history();
+            self.refresh_history()?;
         }
-        self.0.state.lock().grad_fn.clone()
+        Ok(self.grad_fn_as_is())
     }
 
     /// The history as it is, though the base of a view may have moved on.
@@ -204,17 +251,20 @@ impl Tensor {
     }
 
     /// Where the gradient of this tensor goes: to the node that made it, or to its own accumulation.
+    ///
+    /// # Errors
+    /// As [`grad_fn`](Self::grad_fn).
     #[inline]
-    pub fn edge(&self) -> Edge {
+    pub fn edge(&self) -> Result<Edge> {
         if self.flag(VIEW) {
-            self.refresh_history();
+            self.refresh_history()?;
         }
         if !self.flag(REQUIRES_GRAD) {
-            return Edge::NONE;
+            return Ok(Edge::NONE);
         }
         let mut edge = Edge::NONE;
         self.put_edge(&self.state(), &mut edge);
-        edge
+        Ok(edge)
     }
 
     /// Makes `edge` that of a tensor that requires a gradient and whose state is locked.
@@ -238,18 +288,53 @@ impl Tensor {
     }
 
     /// Rebuilds the history of a view whose base was modified in place since.
-    fn refresh_history(&self) {
-        let Some(view) = self.view_info() else { return };
+    fn refresh_history(&self) -> Result<()> {
+        let Some(view) = self.view_info() else { return Ok(()) };
         let now = self.version();
         if view.version.load(Ordering::Acquire) == now || self.is_inference() {
-            return;
+            return Ok(());
         }
+        let has_history = self.flag(REQUIRES_GRAD) && !self.is_leaf();
+        if !has_history && !view.base.requires_grad() {
+            return Ok(());
+        }
+        self.may_follow(view, "its base or another view of its base has been")?;
         view.version.store(now, Ordering::Release);
-        let base = view.base.edge();
-        if base.is_some() && view.base.grad_fn().is_some() {
-            let edge = crate::ops::view_of(&view.base, &self.body(), base);
-            self.set_history(edge);
+        let base = view.base.edge()?;
+        if base.is_some() {
+            let old = self.grad_fn_as_is();
+            let new = crate::ops::view_of(&view.base, &self.body(), base)?;
+            self.set_history(new.clone());
+            self.move_retain_grad(&old, &new);
         }
+        Ok(())
+    }
+
+    /// Whether a view's history can follow a change; `what` says what was changed.
+    fn may_follow(&self, view: &ViewInfo, what: &str) -> Result<()> {
+        let creation = *view.creation.lock();
+        match creation.forbids(&self.grad_fn_as_is(), what) {
+            Some(text) => Err(crate::error::Error::runtime("view", text)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether this tensor may be modified in place by an operation that is recorded.
+    ///
+    /// # Errors
+    /// `RuntimeError` for leaves that require a gradient, views of such leaves, and views whose history cannot follow.
+    pub(crate) fn check_recorded_change(&self, op: &'static str) -> Result<()> {
+        if let Some(view) = self.view_info() {
+            self.may_follow(view, "is being")?;
+            // Also where the base wants no gradient and only the view was made to.
+            if self.requires_grad() && view.base.is_leaf() {
+                bail!(runtime op, "a view of a leaf Variable that requires grad is being used in an in-place operation.");
+            }
+        }
+        if self.requires_grad() && self.is_leaf() {
+            bail!(runtime op, "a leaf Variable that requires grad is being used in an in-place operation.");
+        }
+        Ok(())
     }
 
     /// Asks for gradients, or stops asking (`requires_grad_`).
@@ -263,7 +348,7 @@ impl Tensor {
 
     /// Sets `requires_grad`; see [`requires_grad_`](Self::requires_grad_).
     pub fn set_requires_grad(&self, on: bool) -> Result<()> {
-        if self.grad_fn().is_some() {
+        if !self.is_leaf() {
             if !on {
                 bail!(runtime "requires_grad_", "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach().");
             }
@@ -294,7 +379,7 @@ impl Tensor {
                 bail!(runtime "grad", "can't assign Variable as its own grad");
             }
             if g.dtype() != self.dtype() {
-                bail!(runtime "grad", "attempting to assign a gradient with dtype '{}' to a tensor with grad_dtype '{}'. The gradient must match the tensor's grad_dtype (defaults to the tensor's dtype).", g.dtype().name(), self.dtype().legacy());
+                bail!(runtime "grad", "attempting to assign a gradient with dtype '{}' to a tensor with grad_dtype '{}'. The gradient must match the tensor's grad_dtype (defaults to the tensor's dtype). You can set the tensor's grad_dtype attribute with a specific dtype, or None to allow any dtype.", g.dtype().c_name(), self.dtype().legacy());
             }
             if g.sizes() != self.sizes() {
                 bail!(runtime "grad", "attempting to assign a gradient of size '{:?}' to a tensor of size '{:?}'. Please ensure that the gradient and the tensor are the same size", g.sizes(), self.sizes());
@@ -307,7 +392,7 @@ impl Tensor {
 
     /// Whether this non-leaf keeps its gradient.
     pub fn retains_grad(&self) -> bool {
-        self.existing_extra().is_some_and(|e| e.retains.load(Ordering::Acquire)) && self.grad_fn().is_some()
+        self.existing_extra().is_some_and(|e| e.retains.load(Ordering::Acquire)) && !self.is_leaf()
     }
 
     /// The same values without history; in-place changes of either are seen, and counted, by both.

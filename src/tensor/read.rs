@@ -1,6 +1,7 @@
 //! Reading tensors back into Rust: single elements, vectors, text.
 
 use super::{Elements, PrintOptions, Tensor, default_dtype, repr};
+use crate::autograd::node::Edge;
 use crate::backend::cpu;
 use crate::dtype::DType;
 use crate::error::{Error, Result, bail};
@@ -82,11 +83,12 @@ impl Tensor {
     /// The text that PyTorch prints, for a subclass of that name.
     pub fn to_repr_named(&self, options: &PrintOptions, prefix: &str) -> String {
         let body = self.body();
-        let edge = self.grad_fn();
-        let suffix = match edge.node() {
-            Some(node) => Some(format!("grad_fn=<{}>", node.name())),
-            None if self.requires_grad() => Some("requires_grad=True".to_string()),
-            None => None,
+        let history = self.grad_fn();
+        let suffix = match history.as_ref().map(Edge::node) {
+            Ok(Some(node)) => Some(format!("grad_fn=<{}>", node.name())),
+            Ok(None) if self.requires_grad() => Some("requires_grad=True".to_string()),
+            Ok(None) => None,
+            Err(_) => Some("grad_fn=<Invalid>".to_string()),
         };
         let _guards = Guards::take([&body.storage], []);
         repr(&Shown(&body), options, default_dtype(), prefix, None, &suffix.into_iter().collect::<Vec<_>>())

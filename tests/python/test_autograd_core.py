@@ -21,6 +21,7 @@ def leaf(*values: float) -> torch.Tensor:
 # ---- identity ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.row("A8.grad_attribute")
 def test_objects_keep_their_identity() -> None:
     x = leaf(1.0, 2.0)
     y = x * 2
@@ -56,6 +57,7 @@ def test_attributes_weak_references_and_subclasses() -> None:
 # ---- accumulation ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.row("A8.grad_attribute")
 def test_second_backward_adds_in_place_and_create_graph_does_not() -> None:
     x = leaf(1.0, 2.0)
     (x * 3).sum().backward()
@@ -86,6 +88,7 @@ def test_gradient_of_an_expanded_result_is_dense() -> None:
 # ---- hooks -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.row("A8.register_hook", "A8.retain_grad", "A8.post_accumulate_hook")
 def test_hooks_run_in_order_and_replace() -> None:
     x = leaf(1.0)
     y = x * 2
@@ -116,6 +119,7 @@ def test_node_hooks_see_inputs_and_outputs() -> None:
     assert calls == [("pre", 1.0), ("post", [3.0, 3.0], 1.0)]
 
 
+@pytest.mark.row("A12.hook_texts")
 def test_wrong_hook_results_are_errors() -> None:
     x = leaf(1.0, 2.0)
     x.register_hook(lambda g: g[:1])
@@ -160,6 +164,7 @@ def test_a_hook_that_refers_to_its_tensor_is_collected() -> None:
 # ---- in-place changes and views ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.row("A11.leaf")
 def test_leaves_may_not_be_modified() -> None:
     x = leaf(1.0, 2.0)
     with pytest.raises(RuntimeError, match="a leaf Variable that requires grad is being used in an in-place operation"):
@@ -171,6 +176,7 @@ def test_leaves_may_not_be_modified() -> None:
     assert x.tolist() == [2.0, 3.0] and x._version == 1
 
 
+@pytest.mark.row("A11.view_of_non_leaf")
 def test_history_follows_in_place_changes() -> None:
     x = leaf(1.0, 2.0)
     y = x * 1
@@ -181,6 +187,7 @@ def test_history_follows_in_place_changes() -> None:
     assert x.grad.tolist() == [0.0, 3.0]
 
 
+@pytest.mark.row("A11.change_of_base")
 def test_views_share_history_and_versions() -> None:
     x = leaf(1.0, 2.0, 3.0, 4.0)
     base = x * 1
@@ -193,6 +200,7 @@ def test_views_share_history_and_versions() -> None:
     assert x.grad.tolist() == [8.0, 16.0, 24.0, 32.0]
 
 
+@pytest.mark.row("A11.multi_output_views")
 @pytest.mark.parametrize("split", [lambda t: t.unbind(), lambda t: t.split(1), lambda t: t.chunk(2)])
 def test_views_that_come_together_may_not_be_modified(split) -> None:
     y = leaf(1.0, 2.0) * 1
@@ -200,6 +208,7 @@ def test_views_that_come_together_may_not_be_modified(split) -> None:
         split(y)[0].add_(1)
 
 
+@pytest.mark.row("A11.view_of_non_leaf", "A12.inplace_texts")
 def test_views_made_without_recording_may_not_be_modified_with_it() -> None:
     y = leaf(1.0, 2.0) * 1
     with torch.no_grad():
@@ -208,6 +217,7 @@ def test_views_made_without_recording_may_not_be_modified_with_it() -> None:
         v.mul_(2)
 
 
+@pytest.mark.row("A11.version_message", "A12.version_text", "A8.data")
 def test_saved_values_are_checked() -> None:
     x = leaf(1.0, 2.0)
     y = x.exp()
@@ -220,6 +230,7 @@ def test_saved_values_are_checked() -> None:
     assert x.grad.tolist() == [0.0, 0.0]
 
 
+@pytest.mark.row("A8.data")
 def test_new_data_does_not_reach_saved_values() -> None:
     # Differs from PyTorch on purpose: backward uses what forward saw.
     x = leaf(2.0)
@@ -245,6 +256,7 @@ def test_grad_of_intermediates_and_unused() -> None:
     assert zeros.tolist() == [0.0]
 
 
+@pytest.mark.row("A10.node_names")
 def test_double_backward_names() -> None:
     x = leaf(0.5)
     (g,) = torch.autograd.grad(torch.nn.functional.gelu(x).sum(), x, create_graph=True)
@@ -359,6 +371,7 @@ def test_an_input_returned_as_it_is_becomes_a_view() -> None:
 # ---- copies ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.row("A8.deepcopy", "A8.pickling")
 def test_copies_and_pickles() -> None:
     x = leaf(1.0, 2.0)
     (x * x).sum().backward()
@@ -375,6 +388,7 @@ def test_copies_and_pickles() -> None:
 # ---- tensors that were given other data, sizes that nobody has memory for -------------------------------------------
 
 
+@pytest.mark.row("A8.data")
 @pytest.mark.parametrize("n", [2, 20_000])
 def test_data_of_another_shape_is_an_error_in_backward(n):
     for _ in range(3):
@@ -442,6 +456,7 @@ def test_a_tensor_without_dimensions_has_no_stride_to_ask_for():
             torch.tensor(2).stride(dim)
 
 
+@pytest.mark.row("A11.version_message")
 def test_operations_are_named_without_their_suffix():
     x = torch.ones(3, 2, requires_grad=True)
     y = x.exp()

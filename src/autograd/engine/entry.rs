@@ -54,7 +54,7 @@ pub fn backward(tensors: &[Tensor], grad_tensors: &[Option<Tensor>], options: &B
             bail!(runtime "backward", "element {k} of the `inputs` to backward() does not require grad");
         }
         input.retain_grad()?;
-        targets.push((input.edge(), true));
+        targets.push((input.edge()?, true));
     }
     let mut task = Task::new(&edges, oldest(&targets), keep, options.create_graph);
     task.restrict(&targets);
@@ -82,7 +82,7 @@ pub fn grad(
         if !input.requires_grad() {
             bail!(runtime "grad", "One of the differentiated Tensors does not require grad");
         }
-        targets.push((input.edge(), false));
+        targets.push((input.edge()?, false));
     }
     let edges: Vec<Edge> = roots.iter().map(|r| r.0.clone()).collect();
     let mut task = Task::new(&edges, oldest(&targets), keep, options.create_graph);
@@ -117,7 +117,8 @@ fn roots(op: &'static str, tensors: &[Tensor], grads: &[Option<Tensor>]) -> Resu
     }
     let mut roots = Vec::with_capacity(tensors.len());
     for (k, t) in tensors.iter().enumerate() {
-        if !t.requires_grad() {
+        let edge = t.edge()?;
+        if !edge.is_some() {
             bail!(runtime op, "element {k} of tensors does not require grad and does not have a grad_fn");
         }
         let body = t.body();
@@ -128,7 +129,7 @@ fn roots(op: &'static str, tensors: &[Tensor], grads: &[Option<Tensor>]) -> Resu
                 bail!(runtime op, "grad can be implicitly created only for scalar outputs\nthe output has shape {:?}: reduce it, for example with .sum(), or pass a gradient of its shape", body.layout.sizes)
             }
         };
-        roots.push((t.edge(), seed));
+        roots.push((edge, seed));
     }
     Ok(roots)
 }

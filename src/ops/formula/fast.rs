@@ -55,7 +55,7 @@ pub(crate) fn binary(
     b: &Tensor,
 ) -> Result<Option<Tensor>> {
     let Some(records) = mode::records_plainly() else { return Ok(None) };
-    let records = records && (a.requires_grad() | b.requires_grad());
+    let records = records && (a.records_gradient()? | b.records_gradient()?);
     let spec = |dtype: DType| {
         let key = || key(smallvec![Given::Tensor(dtype); 2], variant, dtype);
         rule.common(op, slot(variant, false, dtype), key)
@@ -95,7 +95,7 @@ pub(crate) fn unary(
     number: Option<Scalar>,
 ) -> Result<Option<Tensor>> {
     let Some(records) = mode::records_plainly() else { return Ok(None) };
-    let records = records && a.requires_grad();
+    let records = records && a.records_gradient()?;
     let mut state = a.state();
     if !is_plain(&state.body) {
         return Ok(None);

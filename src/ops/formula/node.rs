@@ -67,7 +67,7 @@ pub(super) fn record(
         return Ok(());
     }
     let out_bodies: SmallVec<[Arc<Body>; 2]> = outputs.iter().map(Tensor::body).collect();
-    let node = make(spec, sizes, aligned, tensors, bodies, scalars, &out_bodies)?;
+    let node = make(spec, edges(spec, tensors)?, sizes, aligned, tensors, bodies, scalars, &out_bodies)?;
     for (nr, (out, dtype)) in outputs.iter().zip(&spec.outputs).enumerate() {
         if dtype.is_float() {
             out.set_history(Edge::new(node.clone(), nr as u32));
@@ -76,10 +76,23 @@ pub(super) fn record(
     Ok(())
 }
 
+/// Where the gradients of a call's operands go. An in-place call asks before it changes its target: afterwards, views of it
+/// have another history.
+pub(super) fn edges(spec: &Spec, tensors: &[Tensor]) -> Result<SmallVec<[Edge; 2]>> {
+    spec.edges.iter().map(|e| e.map_or(Ok(Edge::NONE), |k| tensors[k as usize].edge())).collect()
+}
+
+/// The edge of operand `k` among those of a call.
+fn history(spec: &Spec, edges: &[Edge], k: u16) -> Edge {
+    let at = spec.edges.iter().position(|e| e.is_some_and(|operand| operand as usize == k as usize));
+    at.map_or(Edge::NONE, |at| edges[at].clone())
+}
+
 /// Makes the node of an in-place call and puts it before the target.
 #[allow(clippy::too_many_arguments, reason = "a call is that many things")]
 pub(super) fn record_in_place(
     spec: &'static Spec,
+    edges: SmallVec<[Edge; 2]>,
     sizes: &Dims,
     tensors: &[Tensor],
     bodies: &[Arc<Body>],
@@ -87,7 +100,7 @@ pub(super) fn record_in_place(
     target: &Tensor,
     result: &Arc<Body>,
 ) -> Result<()> {
-    let node = make(spec, sizes, None, tensors, bodies, scalars, std::slice::from_ref(result))?;
+    let node = make(spec, edges, sizes, None, tensors, bodies, scalars, std::slice::from_ref(result))?;
     inplace::rebase(target, node, 0)
 }
 
@@ -117,6 +130,9 @@ pub(super) fn record_quick(
             }
         }
     }
+    if needs == 0 {
+        return None; // a view without history whose base requires a gradient
+    }
     let mut saved = Saved::new();
     for &source in &spec.gradient_ref(needs).reads {
         match source {
@@ -135,8 +151,10 @@ pub(super) fn record_quick(
     Some(Tensor::with_edge(out, Edge::new(Node::shared(edges, metas, body), 0)))
 }
 
+#[allow(clippy::too_many_arguments, reason = "a call is that many things")]
 fn make(
     spec: &'static Spec,
+    edges: SmallVec<[Edge; 2]>,
     sizes: &Dims,
     aligned: Option<&Dims>,
     tensors: &[Tensor],
@@ -144,18 +162,15 @@ fn make(
     scalars: &SmallVec<[Scalar; 2]>,
     outputs: &[Arc<Body>],
 ) -> Result<NodeRef> {
-    let edges: SmallVec<[Edge; 2]> =
-        spec.edges.iter().map(|e| e.map_or(Edge::NONE, |k| tensors[k as usize].edge())).collect();
     let mut saved = Saved::new();
     let gradient = spec.gradient(needs_mask(tensors), (1 << outputs.len()) - 1);
     for &source in &gradient.reads {
         let value = match source {
             Source::Input(k) => {
                 let (tensor, body) = (&tensors[k as usize], &bodies[k as usize]);
-                // In place, the target's values were copied before they changed.
-                let overwritten = outputs.iter().any(|o| Arc::ptr_eq(o, &tensor.body()));
-                if overwritten {
-                    SavedTensor::copy(spec.op, body.clone(), tensor.edge())?
+                // In place, values that change were copied before: the tensor no longer has them.
+                if !Arc::ptr_eq(body, &tensor.body()) {
+                    SavedTensor::copy(spec.op, body.clone(), history(spec, &edges, k))?
                 } else {
                     SavedTensor::input(spec.op, tensor, body.clone())?
                 }
@@ -199,6 +214,12 @@ impl Backward for NotImplemented {
     fn backward(&self, _: &Call<'_>, _: Grads) -> Result<Grads> {
         bail!(runtime self.op, "derivative for aten::{} is not implemented", self.op)
     }
+}
+
+/// A node that refuses to be differentiated, for an operation whose result is the given body.
+pub(crate) fn not_implemented(op: &'static str, edges: SmallVec<[Edge; 2]>, result: &Body) -> NodeRef {
+    let meta = Meta { sizes: result.layout.sizes.clone(), dtype: result.dtype };
+    Node::shared(edges, smallvec![meta], NotImplemented { op })
 }
 
 impl ElementwiseBackward {

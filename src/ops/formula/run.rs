@@ -106,20 +106,17 @@ pub(crate) fn in_place(op: &'static Op, rule: &'static Elementwise, args: &Args)
     inplace::check(op.rust, &target, records)?;
     inplace::check_overlap(op.rust, &body, &call.bodies[1..])?;
     let history = if records && body.dtype.is_float() {
-        // What backward reads of the target is kept from before the change.
-        let reads = super::node::reads_input(call.spec, &call.tensors, 0);
-        if reads {
-            call.bodies[0] = crate::ops::copy::duplicate(op.rust, &body)?;
-        }
-        Some(reads)
+        keep_what_is_read(&mut call, &body)?;
+        Some(super::node::edges(call.spec, &call.tensors)?)
     } else {
         None
     };
     execute_into(call.spec, &call.sizes, &call.bodies, &call.scalars, &body)?;
     body.bump_version();
-    if history.is_some() {
+    if let Some(edges) = history {
         super::node::record_in_place(
             call.spec,
+            edges,
             &call.sizes,
             &call.tensors,
             &call.bodies,
@@ -129,6 +126,25 @@ pub(crate) fn in_place(op: &'static Op, rule: &'static Elementwise, args: &Args)
         )?;
     }
     Ok(target)
+}
+
+/// Puts a copy in the place of each operand that is the memory about to be overwritten (the target, or another handle to it)
+/// and that backward reads.
+fn keep_what_is_read(call: &mut Prepared, target: &Body) -> Result<()> {
+    let mut kept: Option<Arc<Body>> = None;
+    for k in 0..call.bodies.len() {
+        let operand = &call.bodies[k];
+        let overwritten = operand.storage.same(&target.storage) && operand.layout == target.layout;
+        if overwritten && super::node::reads_input(call.spec, &call.tensors, k as u16) {
+            let copy = match kept.take() {
+                Some(copy) => copy,
+                None => crate::ops::copy::duplicate(call.spec.op, target)?,
+            };
+            call.bodies[k] = copy.clone();
+            kept = Some(copy);
+        }
+    }
+    Ok(())
 }
 
 /// Runs a row into a tensor given as `out=`.
