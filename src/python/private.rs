@@ -1,6 +1,7 @@
 //! What tools read of a tensor that PyTorch does not document: which hooks it has, how many hold it; and assignments to
 //! `requires_grad`.
 
+use super::collector::Payload;
 use crate::autograd::hooks::TensorHook;
 use crate::tensor::Tensor;
 use pyo3::exceptions::PyRuntimeError;
@@ -41,8 +42,8 @@ pub(super) fn post_accumulate_grad_hooks<'py>(py: Python<'py>, t: &Tensor) -> Py
 fn by_id(py: Python<'_>, hooks: Hooks) -> PyResult<Option<Bound<'_, PyAny>>> {
     let dict = py.import("collections")?.getattr("OrderedDict")?.call0()?;
     for (id, hook) in &hooks {
-        if let Some(function) = hook.payload().and_then(|p| p.downcast_ref::<Py<PyAny>>()) {
-            dict.set_item(id, function)?;
+        if let Some(function) = hook.payload().and_then(|p| p.downcast_ref::<Payload>()) {
+            dict.set_item(id, function.0.bind(py))?;
         }
     }
     Ok(dict.is_truthy()?.then_some(dict))

@@ -293,7 +293,7 @@ def saved_memory(loss: Any, params: Named = None, *, modules: ModuleRecord | Non
         if saved:
             sequence = function._sequence_nr()
             call = None if modules is None else modules.call_of(sequence)
-            nodes.append(NodeMemory(function.name(), sequence, saved, line_of(function), call))
+            nodes.append(NodeMemory(type(function).__name__, sequence, saved, line_of(function), call))
     return SavedMemory(nodes, _storages(nodes, owned), modules)
 
 

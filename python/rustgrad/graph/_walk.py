@@ -302,7 +302,7 @@ def named(params: Named) -> list[tuple[str, Any]]:
 
 
 def _leaf(function: Any, variable: Any, names: Mapping[int, str]) -> Node:
-    full = function.name().rsplit("::", 1)[-1]
+    full = type(function).__name__
     name = names.get(id(variable))
     *counts, _ = _core._node_hooks(function)
     return Node(
@@ -317,7 +317,7 @@ def _leaf(function: Any, variable: Any, names: Mapping[int, str]) -> Node:
 
 
 def _operation(function: Any, modules: ModuleRecord | None) -> Node:
-    full = function.name()
+    full = type(function).__name__
     metadata = function._input_metadata
     saved = saved_by(function)
     sequence = function._sequence_nr()

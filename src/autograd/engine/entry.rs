@@ -95,7 +95,7 @@ pub fn grad(
                 let zeros = ops::zeros_like(&inputs[k])?;
                 *result = Some(if options.create_graph { zeros.requires_grad_(true)? } else { zeros });
             } else if !options.allow_unused {
-                bail!(runtime "grad", "The differentiated Tensor at index {k} appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior.");
+                bail!(runtime "grad", "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior.\nThe differentiated Tensor at index {k} appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior.");
             }
         }
     }
