@@ -4,7 +4,7 @@
 use rustgrad::autograd::no_grad;
 use rustgrad::ops::apply::call_in_place;
 use rustgrad::ops::args::{Arg, Args};
-use rustgrad::ops::{copy, elementwise, movement, slicing};
+use rustgrad::ops::{copy, elementwise, memory, movement, slicing};
 use rustgrad::{Result, Tensor};
 use smallvec::smallvec;
 
@@ -106,9 +106,9 @@ fn the_tensor_itself_becomes_a_view() -> Result<()> {
     let x = leaf(&[2, 3]);
     let y = &x * 2.0;
     call_in_place(&movement::T, &smallvec![Arg::Tensor(y.clone())])?;
-    assert_eq!((&y.sizes()[..], node(&y).as_str(), y.version()), (&[3, 2][..], "TBackward0", 1));
+    assert_eq!((&y.sizes()[..], node(&y).as_str(), y.version()), (&[3, 2][..], "TBackward1", 1));
     call_in_place(&movement::UNSQUEEZE, &smallvec![Arg::Tensor(y.clone()), Arg::Int(0)])?;
-    assert_eq!((&y.sizes()[..], node(&y).as_str()), (&[1, 3, 2][..], "UnsqueezeBackward0"));
+    assert_eq!((&y.sizes()[..], node(&y).as_str()), (&[1, 3, 2][..], "UnsqueezeBackward1"));
     (&y * &counted(&[3, 2])).sum((), false)?.backward()?;
     assert_eq!(x.grad().unwrap().to_vec::<f64>()?, [0.0, 4.0, 8.0, 2.0, 6.0, 10.0]);
 
@@ -125,7 +125,7 @@ fn a_view_that_becomes_another_view_still_belongs_to_its_base() -> Result<()> {
     let base = &x * 1.0;
     let row = base.select(0, 1)?;
     call_in_place(&movement::UNSQUEEZE, &smallvec![Arg::Tensor(row.clone()), Arg::Int(0)])?;
-    assert_eq!(node(&row), "UnsqueezeBackward0");
+    assert_eq!(node(&row), "UnsqueezeBackward1");
     call_in_place(&elementwise::MUL, &smallvec![Arg::Tensor(row.clone()), Arg::Number(5.0.into())])?;
     assert_eq!(node(&base), "CopySlices");
     base.sum((), false)?.backward()?;
@@ -145,7 +145,7 @@ fn gradients_of_some_pieces_only() -> Result<()> {
 #[test]
 fn resizing_keeps_memory_that_is_large_enough() -> Result<()> {
     let resize = |t: &Tensor, sizes: &[i64]| {
-        call_in_place(&movement::RESIZE_, &smallvec![Arg::Tensor(t.clone()), Arg::Ints(sizes.into())])
+        call_in_place(&memory::RESIZE_, &smallvec![Arg::Tensor(t.clone()), Arg::Ints(sizes.into())])
     };
     let t = counted(&[2, 3]);
     let view = t.view([6])?;
