@@ -73,6 +73,12 @@ def test_the_page_of_rows_is_current() -> None:
     assert script.PAGE.read_text(encoding="utf-8") == script.page(script.read_sources()), "run `make rows`"
 
 
+def test_each_row_has_a_test_or_a_reason() -> None:
+    script = rows_script()
+    tests = script.tests_by_row(script.read_sources())
+    assert [name for name, row in script.rows().items() if name not in tests and not row.get("reason")] == []
+
+
 def test_marks_are_found_on_tests_and_files() -> None:
     script = rows_script()
     source = """
