@@ -252,7 +252,7 @@ op! {
             forward: |a| {
                 let body = a.tensor(0)?.body();
                 let part = body.with_layout(on_diagonal(&body.layout, &a[1..])?);
-                Ok(smallvec![Tensor::from_shared(copy::contiguous("diagonal_copy", &part.into())?)])
+                Ok(smallvec![Tensor::from_shared(copy::contiguous("diagonal_copy", &part)?)])
             },
             backward: Some(diagonal_back),
             saves: &[],
