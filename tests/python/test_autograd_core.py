@@ -21,7 +21,7 @@ def leaf(*values: float) -> torch.Tensor:
 # ---- identity ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.row("A8.grad_attribute")
+@pytest.mark.row("A8.grad_attribute", "A3.identity")
 def test_objects_keep_their_identity() -> None:
     x = leaf(1.0, 2.0)
     y = x * 2
@@ -34,6 +34,7 @@ def test_objects_keep_their_identity() -> None:
     assert y.grad_fn._saved_self is x if hasattr(y.grad_fn, "_saved_self") else True
 
 
+@pytest.mark.row("A3.next_functions")
 def test_next_functions_are_per_operand() -> None:
     x = leaf(1.0)
     y = (x * 2) + 1
@@ -77,6 +78,7 @@ def test_gradients_do_not_share_memory() -> None:
     assert b.grad.tolist() == [1.0, 1.0]
 
 
+@pytest.mark.row("A9.accumulation")
 def test_gradient_of_an_expanded_result_is_dense() -> None:
     x = torch.ones(2, 3, requires_grad=True)
     x.sum().backward()
@@ -109,6 +111,7 @@ def test_hooks_run_in_order_and_replace() -> None:
     assert seen == [("post", 21.0)]
 
 
+@pytest.mark.row("A3.node")
 def test_node_hooks_see_inputs_and_outputs() -> None:
     x = leaf(3.0)
     y = x * x
@@ -267,6 +270,7 @@ def test_double_backward_names() -> None:
     assert abs(gg.item() - 0.616114) < 1e-5 and abs(ggg.item() + 0.660122) < 1e-4
 
 
+@pytest.mark.row("A4.managers_and_decorators")
 def test_modes_are_per_thread() -> None:
     x = leaf(1.0)
     seen = []
@@ -278,6 +282,7 @@ def test_modes_are_per_thread() -> None:
     assert seen == [True]
 
 
+@pytest.mark.row("A9.threads")
 def test_threads_accumulate_without_loss() -> None:
     x = leaf(0.0)
 
@@ -293,6 +298,7 @@ def test_threads_accumulate_without_loss() -> None:
     assert x.grad.item() == 800.0
 
 
+@pytest.mark.row("B2.deep_graphs", "A9.deep_graphs")
 def test_a_million_nodes() -> None:
     x = torch.tensor(1.0, requires_grad=True)
     y = x * 1.0

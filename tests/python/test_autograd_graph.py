@@ -22,6 +22,7 @@ def close(a, b):
 
 
 @pytest.mark.parametrize("_again", range(3))
+@pytest.mark.row("A3.saved_tensors_hooks")
 def test_hooks_see_each_value_once_and_bring_it_back(x, _again):
     packed, unpacked = [], []
 
@@ -43,6 +44,7 @@ def test_hooks_see_each_value_once_and_bring_it_back(x, _again):
     assert sorted(unpacked) == [0, 1, 2]
 
 
+@pytest.mark.row("A3.saved_tensors_hooks")
 def test_what_hooks_return_is_what_backward_uses(x):
     with graph.saved_tensors_hooks(lambda v: v.numpy().copy(), lambda a: torch.from_numpy(a) * 10):
         y = x * x
@@ -50,6 +52,7 @@ def test_what_hooks_return_is_what_backward_uses(x):
     close(grad, (20 * x).detach())
 
 
+@pytest.mark.row("A3.saved_tensors_hooks")
 def test_hooks_on_every_kind_of_node(x):
     def compute():
         a = torch.ones(4, 3, requires_grad=True)
@@ -72,6 +75,7 @@ def test_hooks_on_every_kind_of_node(x):
         close(one, other)
 
 
+@pytest.mark.row("A3.saved_tensors_hooks")
 def test_double_backward_goes_through_hooks(x):
     with graph.saved_tensors_hooks(lambda v: v.clone(), lambda v: v.clone()):
         y = x * x * x
@@ -80,6 +84,7 @@ def test_double_backward_goes_through_hooks(x):
     close(second, (6 * x).detach())
 
 
+@pytest.mark.row("A3.saved_tensors_hooks")
 def test_hooks_let_values_go(x):
     kept = (x * 2).exp().detach()
     ref = weakref.ref(kept)
@@ -92,6 +97,7 @@ def test_hooks_let_values_go(x):
     close(grad, torch.zeros_like(x))
 
 
+@pytest.mark.row("A3.saved_tensors_hooks")
 def test_the_innermost_hooks_win_and_end_with_their_block(x):
     outer, inner = [], []
     with graph.saved_tensors_hooks(lambda v: outer.append(1) or v, lambda v: v):
@@ -103,6 +109,7 @@ def test_the_innermost_hooks_win_and_end_with_their_block(x):
     assert (len(outer), len(inner)) == (2, 1)
 
 
+@pytest.mark.row("A3.saved_tensors_hooks")
 def test_hooks_may_run_operations_and_look_at_the_node(x):
     with graph.saved_tensors_hooks(lambda v: (v * 1.0, v.sum().item()), lambda p: p[0] + 0):
         y = x * x
@@ -111,6 +118,7 @@ def test_hooks_may_run_operations_and_look_at_the_node(x):
     close(x.grad, (2 * x).detach())
 
 
+@pytest.mark.row("A3.saved_tensors_hooks", "A12.saved_hooks_texts")
 def test_errors_of_hooks(x):
     with (
         graph.saved_tensors_hooks(lambda v: v.add_(1), lambda v: v),
@@ -132,6 +140,7 @@ def test_errors_of_hooks(x):
     close(torch.autograd.grad(x.exp().sum(), x)[0], x.exp().detach())
 
 
+@pytest.mark.row("A3.save_on_cpu")
 def test_save_on_cpu_keeps_a_copy(x):
     a = (x * 1).detach()
     with graph.save_on_cpu():
@@ -141,6 +150,7 @@ def test_save_on_cpu_keeps_a_copy(x):
     close(grad, (x * 1).detach())
 
 
+@pytest.mark.row("A3.disable_saved_tensors_hooks")
 def test_hooks_can_be_forbidden(x):
     with (
         graph.disable_saved_tensors_hooks("not here"),
@@ -152,6 +162,7 @@ def test_hooks_can_be_forbidden(x):
         x.exp()
 
 
+@pytest.mark.row("A3.saved_tensors_hooks", "A2.save_for_backward")
 def test_hooks_of_a_custom_function(x):
     class Square(torch.autograd.Function):
         @staticmethod
@@ -175,6 +186,7 @@ def test_hooks_of_a_custom_function(x):
 # ---- gradient edges --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.row("A3.gradient_edge")
 def test_an_edge_stands_for_a_tensor(x):
     y = x * 3
     edge = graph.get_gradient_edge(y)
@@ -188,6 +200,7 @@ def test_an_edge_stands_for_a_tensor(x):
     close(by_x, torch.full_like(x, 3.0))
 
 
+@pytest.mark.row("A3.gradient_edge")
 def test_edges_of_leaves_and_of_changed_tensors(x):
     edge = graph.get_gradient_edge(x)
     assert type(edge.node).__name__ == "AccumulateGrad" and edge.node.variable is x
@@ -200,6 +213,7 @@ def test_edges_of_leaves_and_of_changed_tensors(x):
     close(grad, torch.full_like(x, 5.0))
 
 
+@pytest.mark.row("A3.gradient_edge")
 def test_edges_are_refused_where_there_is_none():
     with pytest.raises(RuntimeError, match="does not require gradients"):
         graph.get_gradient_edge(torch.ones(2))
@@ -210,6 +224,7 @@ def test_edges_are_refused_where_there_is_none():
 # ---- several gradients at once ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.row("A3.register_multi_grad_hook")
 def test_a_hook_on_all_of_several_gradients():
     a, b, c = (torch.ones(2, requires_grad=True) for _ in range(3))
     calls = []
@@ -226,6 +241,7 @@ def test_a_hook_on_all_of_several_gradients():
     assert len(calls) == 3
 
 
+@pytest.mark.row("A3.register_multi_grad_hook")
 def test_a_hook_on_any_of_several_gradients():
     a, b = (torch.ones(2, requires_grad=True) for _ in range(2))
     calls = []
@@ -240,6 +256,7 @@ def test_a_hook_on_any_of_several_gradients():
 # ---- version counters ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.row("A3.increment_version")
 def test_increment_version(x):
     a = (x * 1).detach()
     y = x * a
