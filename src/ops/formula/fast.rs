@@ -63,12 +63,10 @@ pub(crate) fn binary(
     if a.is(b) {
         let state = a.state();
         let body = &state.body;
-        if !is_plain(body) {
-            return Ok(None);
-        }
+        let Some(n) = plain(body) else { return Ok(None) };
         let spec = spec(body.dtype);
         let sources = [guarded(body), guarded(body)];
-        let Some(storage) = compute(spec, body.layout.numel(), body.dtype, &sources, &[])? else { return Ok(None) };
+        let Some(storage) = compute(spec, n, body.dtype, &sources, &[])? else { return Ok(None) };
         drop(sources);
         return finish(spec, records, &[(a, &state), (a, &state)], &[], storage);
     }
@@ -76,10 +74,11 @@ pub(crate) fn binary(
     let (mut low, mut high) = if ascending { (a.state(), b.state()) } else { (b.state(), a.state()) };
     let (x, y): (&mut State, &mut State) = if ascending { (&mut low, &mut high) } else { (&mut high, &mut low) };
     let alike = x.body.dtype == y.body.dtype && x.body.layout.sizes == y.body.layout.sizes;
-    if !(alike && is_plain(&x.body) && is_plain(&y.body)) {
+    if !(alike && y.body.layout.is_contiguous()) {
         return Ok(None);
     }
-    let (n, dtype) = (x.body.layout.numel(), x.body.dtype);
+    let Some(n) = plain(&x.body) else { return Ok(None) };
+    let dtype = x.body.dtype;
     let spec = spec(dtype);
     let Some(storage) = compute(spec, n, dtype, &[source(x), source(y)], &[])? else { return Ok(None) };
     finish(spec, records, &[(a, x), (b, y)], &[], storage)
@@ -97,10 +96,8 @@ pub(crate) fn unary(
     let Some(records) = mode::records_plainly() else { return Ok(None) };
     let records = records && a.records_gradient()?;
     let mut state = a.state();
-    if !is_plain(&state.body) {
-        return Ok(None);
-    }
-    let (n, dtype) = (state.body.layout.numel(), state.body.dtype);
+    let Some(n) = plain(&state.body) else { return Ok(None) };
+    let dtype = state.body.dtype;
     let key = || {
         let given = [Some(Given::Tensor(dtype)), number.map(|_| Given::Number)];
         key(given.into_iter().flatten().collect(), variant, dtype)
@@ -121,10 +118,11 @@ fn key(operands: SmallVec<[Given; 4]>, variant: u8, common: DType) -> Key {
     Key { operands, numbers: 0, variant, common, averaged: false }
 }
 
-/// Whether a body is small, and its memory is what kernels of its type work on.
+/// The number of elements of a body that is small and whose memory is what kernels of its type work on.
 #[inline]
-pub(super) fn is_plain(body: &Body) -> bool {
-    matches!(body.dtype, DType::F32 | DType::F64) && body.layout.is_contiguous() && body.layout.numel() <= SMALL
+pub(super) fn plain(body: &Body) -> Option<usize> {
+    let plain = matches!(body.dtype, DType::F32 | DType::F64) && body.layout.is_contiguous();
+    if plain { Some(body.layout.numel()).filter(|n| *n <= SMALL) } else { None }
 }
 
 /// The values of a tensor whose state is locked; nothing if somebody is writing them. Where nobody else can reach them no

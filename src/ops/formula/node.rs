@@ -297,7 +297,8 @@ impl ElementwiseBackward {
     ) -> Result<Option<SmallVec<[Tensor; 2]>>> {
         let (node, meta) = (call.node, &call.node.outputs[0]);
         let Some(grad) = slot else { return Ok(None) };
-        let fits = |b: &Body| b.dtype == meta.dtype && b.layout.sizes == meta.sizes && fast::is_plain(b);
+        // The node is plain: of this dtype and these sizes, a cotangent is small, too.
+        let fits = |b: &Body| b.dtype == meta.dtype && b.layout.sizes == meta.sizes && b.layout.is_contiguous();
         let mut saved = self.saved.lock();
         let mut results: SmallVec<[Tensor; 2]> = SmallVec::new();
         {
