@@ -133,6 +133,61 @@ def test_results_are_plain_tensors():
     assert type(mine) is Mine and type(mine + 1) is torch.Tensor and not hasattr(mine, "as_subclass")
 
 
+def test_numbers_are_not_saved(x):
+    for y in (x * 2, x / 2):
+        y.sum().backward()
+        y.sum().backward()
+    assert x.grad.tolist() == [5.0, 5.0]
+
+
+@pytest.mark.parametrize("f", [lambda t: torch.clamp(t, 0, 1.5), torch.nn.functional.hardtanh, torch.relu, torch.abs])
+def test_constant_derivatives_are_zero(x, f):
+    (first,) = torch.autograd.grad(f(x).sum(), x, create_graph=True)
+    assert torch.autograd.grad(first.sum(), x)[0].tolist() == [0.0, 0.0]
+
+
+class Scale(torch.autograd.Function):
+    surplus = False
+
+    @staticmethod
+    def forward(ctx, x, *, by=1.0):
+        ctx.by = by
+        ctx.save_for_backward(x)
+        return x * by
+
+    @staticmethod
+    def backward(ctx, grad):
+        return (grad * ctx.by, None, grad) if Scale.surplus else grad * ctx.by
+
+
+def test_arguments_of_custom_functions(x, monkeypatch):
+    Scale.apply(x, by=3.0).sum().backward()
+    assert x.grad.tolist() == [3.0, 3.0]
+    monkeypatch.setattr(Scale, "surplus", True)
+    with pytest.raises(RuntimeError, match="incorrect number of gradients"):
+        Scale.apply(x).sum().backward()
+
+
+def test_a_context_does_not_keep_its_graph(x):
+    node = Scale.apply(x).grad_fn
+    with pytest.raises(RuntimeError, match="this node belongs to no graph"):
+        node.next_functions  # noqa: B018
+
+
+def test_multi_grad_hooks_under_grad(x):
+    seen = []
+    torch.autograd.graph.register_multi_grad_hook([x], lambda grads: seen.append(len(grads)))
+    torch.autograd.grad((x * x).sum(), x)
+    assert seen == [1]
+
+
+def test_packed_values_have_no_history(x):
+    seen = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: seen.append(t.requires_grad) or t, lambda t: t):
+        Scale.apply(x)
+    assert seen == [False]
+
+
 def test_messages_go_on_after_the_first_line():
     with pytest.raises(RuntimeError) as raised:
         torch.ones(3) + torch.ones(2)
