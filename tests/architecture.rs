@@ -453,3 +453,16 @@ fn every_room_of_the_table_is_spelled_right() {
         }
     }
 }
+
+/// Frames of Python are looked at by threads that hold the interpreter; those that let go of it say so, in one place.
+#[test]
+fn the_interpreter_is_let_go_of_in_one_place() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/python");
+    let doors = ["callsite.rs", "module.rs"]; // the one place, and waiting without doing anything
+    for file in rust_files(&folder) {
+        let text = fs::read_to_string(&file).unwrap();
+        let detaches = text.contains("py.detach(") || text.contains("py().detach(") || text.contains("allow_threads");
+        let name = file.file_name().unwrap().to_str().unwrap();
+        assert!(!detaches || doors.contains(&name), "{}: use collector::detached", file.display());
+    }
+}

@@ -308,7 +308,7 @@ impl<B: Backward + 'static> Node<B> {
 impl Node {
     /// Whether it is a leaf's accumulation, which runs as soon as it is ready.
     #[inline]
-    pub(super) fn is_accumulation(&self) -> bool {
+    pub(crate) fn is_accumulation(&self) -> bool {
         self.sequence == u64::MAX
     }
 

@@ -103,7 +103,9 @@ impl SavedTensor {
             bail!(runtime op, "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in computation tracked by autograd. To work around this, you can make a clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`.");
         }
         if mode::is_packing() {
-            return SavedTensor::put_away(op, &body, tensor.edge()?, None);
+            let value =
+                if Arc::ptr_eq(&tensor.body(), &body) { tensor.clone() } else { Tensor::at_edge(body, tensor.edge()?) };
+            return SavedTensor::put_away(op, value, tensor.edge()?, None);
         }
         Ok(SavedTensor::plain_input(tensor, body))
     }
@@ -120,7 +122,7 @@ impl SavedTensor {
     /// Whatever a hook raises.
     pub fn copy(op: &'static str, body: Arc<Body>, history: Edge) -> Result<SavedTensor> {
         if mode::is_packing() {
-            return SavedTensor::put_away(op, &body, history, None);
+            return SavedTensor::put_away(op, Tensor::at_edge(body, history.clone()), history, None);
         }
         Ok(SavedTensor { version: body.version(), body: Some(body), origin: Origin::Copy(history) })
     }
@@ -131,7 +133,8 @@ impl SavedTensor {
     /// Whatever a hook raises.
     pub fn result(op: &'static str, body: Arc<Body>, nr: u32) -> Result<SavedTensor> {
         if mode::is_packing() {
-            return SavedTensor::put_away(op, &body, Edge::NONE, Some(nr));
+            // Its node is not made yet: it comes without history.
+            return SavedTensor::put_away(op, Tensor::from_shared(body), Edge::NONE, Some(nr));
         }
         Ok(SavedTensor::plain_result(body, nr))
     }
@@ -142,10 +145,10 @@ impl SavedTensor {
         SavedTensor { version: body.version(), body: Some(body), origin: Origin::Result(nr) }
     }
 
-    fn put_away(op: &'static str, body: &Arc<Body>, history: Edge, result: Option<u32>) -> Result<SavedTensor> {
+    fn put_away(op: &'static str, value: Tensor, history: Edge, result: Option<u32>) -> Result<SavedTensor> {
         let hooks = HOOKS.with_borrow(|all| all.last().cloned());
         let hooks = hooks.expect("the mode says that hooks are installed");
-        SavedTensor::hand_to(&*hooks, op, body, history, result)
+        SavedTensor::hand_to(&*hooks, op, value, history, result)
     }
 
     /// The same value, put away by hooks of its own.
@@ -163,20 +166,22 @@ impl SavedTensor {
             Origin::Copy(edge) => (edge.clone(), None),
             Origin::Away(away) => (away.history.clone(), away.result),
         };
-        SavedTensor::hand_to(hooks, OP, body, history, result)
+        // As in PyTorch, hooks that come later get the values alone.
+        SavedTensor::hand_to(hooks, OP, Tensor::from_shared(body.clone()), history, result)
     }
 
     fn hand_to(
         hooks: &dyn SavedHooks,
         op: &'static str,
-        body: &Arc<Body>,
+        value: Tensor,
         history: Edge,
         result: Option<u32>,
     ) -> Result<SavedTensor> {
+        let body = value.body();
         let version = body.version();
         let packed = {
             let _mode = mode::GradMode::set(false);
-            hooks.pack(&Tensor::from_shared(body.clone()))?
+            hooks.pack(&value)?
         };
         if body.version() != version {
             bail!(runtime op, "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook cannot be modified by in-place operations as this can lead to unexpected side-effects. Please open an issue if you need to perform in-place operations on the input to a pack hook.");
@@ -249,7 +254,8 @@ impl SavedTensor {
                 None => away.history.clone(),
             },
         };
-        Ok(Tensor::with_history(body.clone(), if body.dtype.is_float() { edge } else { Edge::NONE }))
+        let differentiable = body.dtype.is_float();
+        Ok(Tensor::at_edge(body, if differentiable { edge } else { Edge::NONE }))
     }
 
     #[cold]

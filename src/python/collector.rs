@@ -7,12 +7,15 @@
 //! caller, is nobody's property and is left alone. No object is the property of two wrappers, so walking all of them takes
 //! time in proportion to the graph.
 //!
+//! The context of a custom function is kept by its node, and may keep it. Then the node lives exactly as long as the context,
+//! so what the node holds is the context's property, whoever holds the node; and to hold the node is to hold the context.
+//!
 //! The collector asks each wrapper twice and must get the same answer: nothing may change in between. It holds the
 //! interpreter meanwhile, so only threads that let go of it count, and while there are any, nothing is shown.
 
-use super::callsite;
 use super::graph::PyNode;
 use super::tensor::PyTensor;
+use super::{callsite, function};
 use crate::autograd::held::Held;
 use crate::autograd::node::NodeRef;
 use crate::tensor::Tensor;
@@ -86,13 +89,15 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
 pub(super) enum Object {
     Tensor(Tensor),
     Node(NodeRef),
+    /// A node that its context keeps.
+    Bound(NodeRef),
 }
 
 impl Object {
     fn address(&self) -> usize {
         match self {
             Object::Tensor(t) => t.id(),
-            Object::Node(n) => Arc::as_ptr(n).cast::<()>() as usize,
+            Object::Node(n) | Object::Bound(n) => Arc::as_ptr(n).cast::<()>() as usize,
         }
     }
 
@@ -100,13 +105,16 @@ impl Object {
         match self {
             Object::Tensor(t) => t.held(visit),
             Object::Node(n) => n.held(visit),
+            Object::Bound(n) => {
+                function::bound_context(n).into_iter().for_each(|context| visit(Held::Payload(context)))
+            }
         }
     }
 
     fn describe(&self) -> String {
         match self {
             Object::Tensor(t) => format!("tensor of shape {:?}", t.sizes()),
-            Object::Node(n) => n.name().into_owned(),
+            Object::Node(n) | Object::Bound(n) => n.name().into_owned(),
         }
     }
 }
@@ -152,7 +160,12 @@ impl Property {
             Held::Payload(payload) => self.payloads.extend(object_of(payload)),
             Held::Tensor(t) => self.meet(Arc::strong_count(&t.0), Object::Tensor, t, t.id()),
             Held::Node(n) => {
-                self.meet(Arc::strong_count(n), Object::Node, n, Arc::as_ptr(n).cast::<()>() as usize);
+                let (count, address) = (Arc::strong_count(n), Arc::as_ptr(n).cast::<()>() as usize);
+                match function::bound_context(n) {
+                    None => self.meet(count, Object::Node, n, address),
+                    // One of the references is the context's.
+                    Some(_) => self.meet(count - 1, Object::Bound, n, address),
+                }
             }
         }
     }
@@ -186,7 +199,13 @@ fn is_open() -> bool {
     PAYLOADS.load(Ordering::Relaxed) > 0 && DETACHED.load(Ordering::Relaxed) == 0
 }
 
-fn traverse(root: impl FnOnce() -> Object, count: usize, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+/// Shows what belongs to a wrapper, but for the reference `own`.
+fn traverse(
+    root: impl FnOnce() -> Object,
+    count: usize,
+    own: Option<*const Py<PyAny>>,
+    visit: &PyVisit<'_>,
+) -> Result<(), PyTraverseError> {
     if !is_open() {
         return Ok(());
     }
@@ -196,6 +215,9 @@ fn traverse(root: impl FnOnce() -> Object, count: usize, visit: &PyVisit<'_>) ->
         return Ok(());
     }
     for payload in property.payloads {
+        if own == Some(payload) {
+            continue;
+        }
         // SAFETY: it lies in an object that the wrapper keeps alive, and nothing changes while the collector looks: it holds
         // the interpreter, and no thread runs operations without.
         visit.call(unsafe { &*payload })?;
@@ -205,12 +227,17 @@ fn traverse(root: impl FnOnce() -> Object, count: usize, visit: &PyVisit<'_>) ->
 
 /// Shows the collector the Python objects that only this tensor keeps alive.
 pub(super) fn traverse_tensor(t: &Tensor, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-    traverse(|| Object::Tensor(t.clone()), Arc::strong_count(&t.0), visit)
+    traverse(|| Object::Tensor(t.clone()), Arc::strong_count(&t.0), None, visit)
 }
 
 /// Shows the collector the Python objects that only a wrapper of this node keeps alive.
 pub(super) fn traverse_node(node: &NodeRef, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-    traverse(|| Object::Node(node.clone()), Arc::strong_count(node), visit)
+    let (count, root) = (Arc::strong_count(node), || Object::Node(node.clone()));
+    match function::bound_context(node) {
+        None => traverse(root, count, None, visit),
+        // The wrapper is the context: the reference to it is shown by whoever else holds the node, or by itself if nobody does.
+        Some(context) => traverse(root, 1, Some(std::ptr::from_ref(&context.0)).filter(|_| count > 1), visit),
+    }
 }
 
 /// Breaks the cycles that run through this tensor, whose wrapper is garbage. What others hold stays as it is.
@@ -269,6 +296,7 @@ fn root_of(wrapper: &Bound<'_, PyAny>) -> Option<(Object, usize)> {
         return Some((Object::Tensor(t.clone()), Arc::strong_count(&t.0) - 1));
     }
     let node = wrapper.cast::<PyNode>().ok()?.get().owned()?;
-    let count = Arc::strong_count(&node) - 1;
+    // A context that keeps its node owns what that holds, whoever else holds the node.
+    let count = if function::bound_context(&node).is_some() { 1 } else { Arc::strong_count(&node) - 1 };
     Some((Object::Node(node), count))
 }

@@ -22,6 +22,7 @@ use pyo3::types::{PyString, PyTuple};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The name, among a node's attributes, of what `save_for_backward` was given.
 const TENSORS: &str = "tensors";
@@ -37,6 +38,8 @@ pub(super) struct PyBackward {
     /// What `save_for_backward` was given; `None` once freed.
     saved: Mutex<Option<Vec<Option<SavedTensor>>>>,
     materialize: bool,
+    /// Whether the context keeps this node, as this node keeps it.
+    bound: AtomicBool,
 }
 
 impl Backward for PyBackward {
@@ -154,6 +157,18 @@ impl PyBackward {
     }
 }
 
+/// Notes whether a custom function's context keeps its node. Other nodes keep no object that could.
+pub(super) fn bind(node: &NodeRef, bound: bool) {
+    if let Ok(body) = body_of(node) {
+        body.bound.store(bound, Ordering::Relaxed);
+    }
+}
+
+/// The context of a custom function that keeps its node.
+pub(super) fn bound_context(node: &NodeRef) -> Option<&Payload> {
+    body_of(node).ok().filter(|body| body.bound.load(Ordering::Relaxed)).map(|body| &body.ctx)
+}
+
 /// The custom function's node behind a context.
 fn body_of(node: &NodeRef) -> PyResult<&PyBackward> {
     let body: &dyn Any = match node.body.as_any() {
@@ -259,6 +274,11 @@ impl<'py> Apply<'_, 'py> {
             self.dirty.iter().try_for_each(check_dirty)?;
         }
         self.dirty.iter().for_each(|d| d.body().bump_version());
+        if self.records && outputs.iter().flatten().count() > 1 && self.dirty.iter().any(Tensor::is_view) {
+            return Err(PyRuntimeError::new_err(
+                "If your Function modifies inplace an input that is a view of another Tensor, your Function cannot return more than one Tensor. This is not supported by the current autograd engine. You should either make sure the input is not a view (using .clone() for example) or make your Function only return one Tensor (potentially splitting it into two Functions: one doing the inplace that returns a single Tensor and a second one that does the other operations). You can ask on the forum https://discuss.pytorch.org/ if you need help to do this change.",
+            ));
+        }
         let fresh: Vec<Option<Tensor>> =
             outputs.iter().map(|o| o.as_ref().map(|t| self.result(t)).transpose()).collect::<crate::Result<_>>()?;
         if self.records {
@@ -329,6 +349,7 @@ impl<'py> Apply<'_, 'py> {
                 results: results.clone(),
                 saved: Mutex::new(Some(saved)),
                 materialize: self.ctx.getattr("materialize_grads")?.is_truthy()?,
+                bound: AtomicBool::new(false),
             },
         );
         self.ctx.cast::<PyNode>()?.get().attach(&node, self.ctx.as_ptr());

@@ -4,8 +4,8 @@ use super::bind;
 use super::collector::{self, Payload};
 use super::error::carry;
 use super::identity::{Slot, alive, wrap};
-use super::tensor::size;
-use super::{dtype, saved};
+use super::tensor::{PyTensor, size};
+use super::{dtype, function, saved};
 use crate::autograd::hooks::{HookHandle, NodeHook, TensorHook, check_replacement, next_id, remove};
 use crate::autograd::mode::{self, GradMode};
 use crate::autograd::node::{Grads, Node, NodeRef};
@@ -219,9 +219,24 @@ fn class_of<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     Ok(class)
 }
 
+/// The object of a node, for a moment's use: where it is a custom function's context, it does not keep the graph.
+fn wrap_loosely<'py>(py: Python<'py>, node: &NodeRef) -> PyResult<Bound<'py, PyAny>> {
+    match alive::<PyNode>(py, &node.python) {
+        Some(object) => Ok(object.into_any()),
+        None => wrap_node(py, node),
+    }
+}
+
+/// What `grad_fn` gives, for a moment's use.
+#[pyfunction]
+pub(super) fn _grad_fn<'py>(t: &Bound<'py, PyTensor>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    t.get().tensor.grad_fn()?.node().map(|node| wrap_loosely(t.py(), node)).transpose()
+}
+
 /// The object of a node.
 pub(super) fn wrap_node<'py>(py: Python<'py>, node: &NodeRef) -> PyResult<Bound<'py, PyAny>> {
     if let Some(object) = alive::<PyNode>(py, &node.python) {
+        object.get().keep(node);
         return Ok(object.into_any());
     }
     let object = class_of(py, &node.name())?.call0()?;
@@ -250,6 +265,16 @@ impl PyNode {
 
     fn node(&self) -> PyResult<NodeRef> {
         self.try_node().ok_or_else(|| PyRuntimeError::new_err("this node belongs to no graph"))
+    }
+
+    /// From now on this object keeps its node. The context of a custom function, which its node keeps, does so only once
+    /// somebody has asked for it as a node: the two are a cycle then, which the collector has to find.
+    fn keep(&self, node: &NodeRef) {
+        let mut link = self.node.lock();
+        if matches!(*link, Some(Link::Weak(_))) {
+            function::bind(node, true);
+            *link = Some(Link::Strong(node.clone()));
+        }
     }
 
     /// Makes this object, which lies at `address`, the node's own.
@@ -333,7 +358,8 @@ impl PyNode {
     }
     fn __dir__<'py>(slf: &Bound<'py, Self>) -> PyResult<Vec<String>> {
         let mut names: Vec<String> = slf.py().get_type::<PyAny>().call_method1("__dir__", (slf,))?.extract()?;
-        if let Some(node) = slf.get().try_node() {
+        // The context of a custom function has names of its own for what it saved.
+        if let Some(node) = slf.get().try_node().filter(|node| !node.body.is_foreign()) {
             names.extend(saved::attribute_names(&node));
         }
         Ok(names)
@@ -350,6 +376,7 @@ impl PyNode {
     fn __clear__(&self) {
         let link = self.node.lock().take_if(|link| matches!(link, Link::Strong(_)));
         if let Some(Link::Strong(node)) = link {
+            function::bind(&node, false);
             self.slot.clear(&node.python);
         }
     }

@@ -239,6 +239,7 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         function::_function_apply,
         function::_function_saved,
         function::_refuse_second,
+        graph::_grad_fn,
         engine::backward,
         engine::grad,
         observe::_push_nonfinite_tracer,

@@ -846,9 +846,9 @@ pub(super) fn make_instance<'py>(class: &Bound<'py, PyType>, t: Tensor) -> PyRes
     Ok(object)
 }
 
-/// Raises if a tensor may not leave the graph.
+/// Raises if a tensor may not leave the graph, which it may where nothing is recorded.
 pub(super) fn refuse_history(t: &Tensor) -> PyResult<()> {
-    if t.requires_grad() {
+    if t.requires_grad() && crate::autograd::is_grad_enabled() {
         return Err(PyRuntimeError::new_err(
             "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.",
         ));

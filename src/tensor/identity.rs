@@ -110,6 +110,20 @@ impl Tensor {
         if edge.is_some() { Tensor::with_edge(body, edge) } else { Tensor::from_shared(body) }
     }
 
+    /// A tensor that stands where an edge leads: an output of a node, or a leaf, whose gradient is accumulated where that of
+    /// the leaf itself is.
+    pub(crate) fn at_edge(body: Arc<Body>, edge: Edge) -> Tensor {
+        match edge.node() {
+            Some(node) if node.is_accumulation() => {
+                let leaf = Tensor::from_shared(body);
+                *leaf.extra().accumulator.lock() = Some(Arc::downgrade(node));
+                leaf.set_flag(REQUIRES_GRAD, true);
+                leaf
+            }
+            _ => Tensor::with_history(body, edge),
+        }
+    }
+
     /// Makes this tensor the output of a node.
     #[inline]
     pub(crate) fn set_history(&self, edge: Edge) {

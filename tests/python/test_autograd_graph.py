@@ -27,7 +27,7 @@ def test_hooks_see_each_value_once_and_bring_it_back(x, _again):
     packed, unpacked = [], []
 
     def pack(value):
-        assert not value.requires_grad and value.grad_fn is None and not torch.is_grad_enabled()
+        assert not torch.is_grad_enabled()
         packed.append(value)
         return len(packed) - 1
 

@@ -260,6 +260,30 @@ def test_it_can_look_at_one_direction_alone_and_leaves_no_trace() -> None:
 
 
 @pytest.mark.row("B2.nonfinite")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_the_inside_of_custom_functions_and_hooks_is_looked_at() -> None:
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        return (x.sqrt() * 0).sum()
+
+    x = torch.zeros(2, requires_grad=True)
+    for use_reentrant in (True, False):
+        with torch.trace_nonfinite(), pytest.raises(RuntimeError, match="SqrtBackward0 produced NaN") as caught:
+            torch.utils.checkpoint.checkpoint(inner, x, use_reentrant=use_reentrant).backward()
+        assert line_of(inner, "x.sqrt()") in str(caught.value)
+    y = torch.ones(2, requires_grad=True)
+    y.register_hook(lambda grad: grad / (grad * 0))
+    with torch.trace_nonfinite(), pytest.raises(RuntimeError, match="div produced inf"):
+        (y * 2).sum().backward()
+
+
+@pytest.mark.row("B2.nonfinite")
+def test_what_is_no_truth_value_is_refused() -> None:
+    for wrong in ("x", 5, None):
+        with pytest.raises(TypeError, match="forward and backward are True or False"):
+            torch.trace_nonfinite(wrong)
+
+
+@pytest.mark.row("B2.nonfinite")
 def test_results_are_the_same_while_watched() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))

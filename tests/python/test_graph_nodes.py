@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -132,3 +133,115 @@ def test_what_is_older_than_the_inputs_is_not_walked(x: torch.Tensor) -> None:
         (gradient,) = torch.autograd.grad(middle.sum(), middle)
     assert gradient.tolist() == [1, 1]
     assert time.perf_counter() - started < 1.0
+
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: torch.Tensor) -> torch.Tensor:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[no-untyped-def]
+        return grad * 2
+
+
+@pytest.mark.row("A3.node", "A2.ctx_attributes", "B2.cycles")
+@pytest.mark.parametrize("cycle", [False, True])
+def test_a_custom_functions_node_keeps_its_graph_and_is_collected(cycle: bool, x: torch.Tensor) -> None:
+    output = Double.apply(x)
+    node = output.grad_fn
+    if cycle:
+        node.output = output
+    gone = weakref.ref(node)
+    del output
+    gc.collect()
+    assert node.next_functions[0][0].variable is x and node.saved_tensors[0] is x
+    edge = torch.autograd.graph.GradientEdge(node, 0)
+    assert torch.autograd.grad(edge, x, torch.ones(2), retain_graph=True)[0].tolist() == [2, 2]
+    del node, edge
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.row("A3.node", "B2.cycles")
+def test_a_held_context_keeps_alive_what_its_node_holds(x: torch.Tensor) -> None:
+    seen: list[str] = []
+    node = Double.apply(x).grad_fn
+    later = (middle := Double.apply(x)).exp()
+    context = middle.grad_fn
+    for n in (node, context):
+        n.register_hook(lambda *_, mine=n: seen.append(mine.name()))
+    del middle
+    gc.collect()
+    later.sum().backward()
+    torch.autograd.grad(torch.autograd.graph.GradientEdge(node, 0), x, torch.ones(2))
+    assert seen == ["DoubleBackward", "DoubleBackward"]
+    gone = [weakref.ref(node), weakref.ref(context)]
+    del node, context, later, n
+    for _ in range(3):
+        gc.collect()
+    assert [ref() for ref in gone] == [None, None]
+
+
+@pytest.mark.row("A3.saved_tensors_hooks")
+def test_pack_hooks_see_the_tensors_that_are_saved() -> None:
+    p = torch.nn.Parameter(torch.ones(2))
+    seen: list[torch.Tensor] = []
+
+    def pack(value: torch.Tensor) -> torch.Tensor:
+        seen.append(value)
+        return value
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed):
+        middle = p * p
+        y = middle * middle
+    assert [t is p for t in seen] == [True, True, False, False] and seen[2] is seen[3] is middle
+    saved = middle.grad_fn._saved_self
+    assert saved is not p and saved.is_leaf and saved.requires_grad and saved.grad_fn is None
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+        saved.add_(1)
+    y.sum().backward()
+    assert p.grad is not None and p.grad.tolist() == [4, 4]
+
+
+@pytest.mark.row("A1.hooks_under_grad")
+def test_a_gradient_that_goes_on_is_captured_before_hooks_replace_it(x: torch.Tensor) -> None:
+    b = x * 2
+    c = b * 3
+    b.register_hook(lambda grad: grad * 10)
+    assert [g.tolist() for g in torch.autograd.grad(c.sum(), [x, b], retain_graph=True)] == [[60, 60], [3, 3]]
+    assert torch.autograd.grad(c.sum(), b)[0].tolist() == [30, 30]
+
+
+class Both(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:  # type: ignore[no-untyped-def]
+        x.mul_(2)
+        y.mul_(3)
+        ctx.mark_dirty(x, y)
+        return x, y
+
+    @staticmethod
+    def backward(ctx, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:  # type: ignore[no-untyped-def]
+        return a * 2, b * 3
+
+
+@pytest.mark.row("A2.mark_dirty")
+def test_a_changed_view_is_returned_alone_or_the_graph_stays_as_it_was(x: torch.Tensor) -> None:
+    whole = x * 1
+    with pytest.raises(RuntimeError, match="cannot return more than one Tensor"):
+        Both.apply(whole[:1], whole[1:])
+    assert whole.grad_fn.name() == "MulBackward0"
+    whole.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [1, 1]
+    with pytest.raises(RuntimeError, match="cannot return more than one Tensor"):
+        Both.apply(torch.ones(2)[:1], x[1:] * 2)
+
+
+@pytest.mark.row("A12.conversion_texts", "A4.queries")
+def test_values_leave_the_graph_where_nothing_is_recorded(x: torch.Tensor) -> None:
+    with pytest.raises(RuntimeError, match="Can't call numpy\\(\\) on Tensor that requires grad"):
+        x.numpy()
+    with torch.no_grad():
+        assert x.numpy().tolist() == [1, 2]

@@ -22,6 +22,7 @@ class trace_nonfinite(_ModeGuard):
         backward: look at the gradients that nodes compute.
 
     Raises:
+        TypeError: an argument is not a bool.
         RuntimeError: from the operation, or from `backward` or `grad`. It names the operation or node, the first index of
             such a value, the range of everything that went in, and the line of the program that called the operation (for a
             node: that recorded it).
@@ -39,7 +40,11 @@ class trace_nonfinite(_ModeGuard):
 
     def __init__(self, forward: bool = True, backward: bool = True) -> None:
         super().__init__()
-        self._forward, self._backward = bool(forward), bool(backward)
+        if not (isinstance(forward, bool) and isinstance(backward, bool)):
+            raise TypeError(
+                f"trace_nonfinite: forward and backward are True or False, got {forward!r} and {backward!r}"
+            )
+        self._forward, self._backward = forward, backward
 
     def _clone(self) -> Self:
         return type(self)(self._forward, self._backward)

@@ -282,7 +282,6 @@ impl Task {
     /// Runs everything. `results[k]` receives what was captured for place k.
     pub(super) fn run(self, roots: Vec<(Edge, Tensor)>, results: &mut [Option<Tensor>]) -> Result<()> {
         let _mode = GradMode::set(self.graph.create_graph);
-        let _unobserved = self.graph.observer.is_some().then(Unobserved::new);
         let Task { graph, mut progress } = self;
         let graph = Running::start(graph);
         let graph = &*graph.0;
@@ -356,17 +355,18 @@ impl Graph {
         if grads.len() < node.outputs.len() {
             grads.resize(node.outputs.len(), None);
         }
+        // As in PyTorch: where the gradient goes on from here, it is captured before the hooks of its tensor replace it.
+        let goes_on = self.needed.as_ref().is_none_or(|needed| needed[number as usize]);
+        if goes_on {
+            self.capture(number, &grads, results);
+        }
         before(node, &mut grads)?;
-        if !self.captures.is_empty() {
-            for (nr, grad) in grads.iter().enumerate() {
-                for &k in self.captures.get(&(number, nr as u32)).into_iter().flatten() {
-                    results[k] = grad.clone();
-                }
-            }
+        if !goes_on {
+            self.capture(number, &grads, results);
+            return Ok(Grads::new());
         }
         let asked: Option<SmallVec<[bool; 4]>> = match &self.needed {
             None => None,
-            Some(needed) if !needed[number as usize] => return Ok(Grads::new()),
             Some(needed) => {
                 Some(node.edges.iter().map(|e| e.node().is_some_and(|n| self.is_wanted(n, needed))).collect())
             }
@@ -379,6 +379,19 @@ impl Graph {
             node.body.release();
         }
         Ok(out)
+    }
+
+    /// Keeps the gradients of a node's outputs that were asked for.
+    #[inline]
+    fn capture(&self, number: u32, grads: &Grads, results: &mut [Option<Tensor>]) {
+        if self.captures.is_empty() {
+            return;
+        }
+        for (nr, grad) in grads.iter().enumerate() {
+            for &k in self.captures.get(&(number, nr as u32)).into_iter().flatten() {
+                results[k] = grad.clone();
+            }
+        }
     }
 
     /// [`step`](Self::step) where zero has come in for some outputs. A node that nothing else reaches passes zero on without
@@ -425,10 +438,14 @@ impl Graph {
         }
         let post = hooks.is_some_and(|h| !h.post.lock().is_empty());
         let seen = (post || self.observer.is_some()).then(|| grads.clone());
-        let mut out = node.body.backward(call, grads)?;
+        let mut out = {
+            // What a custom function does is the user's; the inside of other nodes is not.
+            let _inside = (self.observer.is_some() && !node.body.is_foreign()).then(Unobserved::new);
+            node.body.backward(call, grads)?
+        };
         let Some(seen) = seen else { return Ok(out) };
         if let Some(observer) = &self.observer {
-            let _mode = GradMode::set(false);
+            let (_mode, _inside) = (GradMode::set(false), Unobserved::new());
             observer.node(node, &seen, &out)?;
         }
         for (_, hook) in hooks.map(|h| snapshot(&h.post)).unwrap_or_default() {

@@ -61,7 +61,7 @@ def _joined(values: tuple[Any, ...], side: _Side) -> tuple[tuple[Any, ...], Any]
     if not (_core.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
         return values, None
     passed = BackwardHookFunction.apply(*tensors)
-    node = next(tensor.grad_fn for tensor in passed if tensor.requires_grad)
+    node = next(_core._grad_fn(tensor) for tensor in passed if tensor.requires_grad)
     changed = list(values)
     for place, tensor in zip(side.places, passed, strict=True):
         changed[place] = tensor
@@ -192,12 +192,12 @@ def _all_tensors(values: Any) -> bool:
 
 def _nodes(values: Any) -> set[Any]:
     tensors = (values,) if isinstance(values, Tensor) else values
-    return {tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None}
+    return {_core._grad_fn(tensor) for tensor in tensors} - {None}
 
 
 def attach_legacy(module: Hooked, hooks: Sequence[Callable[..., Any]], args: tuple[Any, ...], result: Any) -> None:
     """Put the hooks of `register_backward_hook` on the operation that made the (first) output, and say what they miss."""
-    node: Any = _first_tensor(result).grad_fn
+    node: Any = _core._grad_fn(_first_tensor(result))
     if node is None:
         return
     for hook in hooks:
