@@ -1,6 +1,7 @@
 //! Where in the embedding program something was done: two numbers that the program's language turns into file and line when
 //! a message is written. Nothing here knows that language.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::OnceLock;
 
@@ -29,7 +30,7 @@ pub struct Line {
 /// What the embedding language knows of places.
 #[derive(Clone, Copy)]
 pub struct Language {
-    /// The place that runs on this thread now.
+    /// The place that runs on this thread now. Not asked while one is held.
     pub here: fn() -> CallSite,
     /// A place as people read it. May run that language's code: whoever asks holds no lock.
     pub describe: fn(CallSite) -> Option<Line>,
@@ -42,10 +43,32 @@ pub fn set_language(language: Language) {
     let _ = LANGUAGE.set(language);
 }
 
+thread_local! {
+    /// The place for which this thread works, where its language cannot be asked.
+    static HELD: Cell<Option<CallSite>> = const { Cell::new(None) };
+}
+
+/// Until it is dropped, the thread works for the place it was made for.
+pub struct Held(Option<CallSite>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        HELD.set(self.0);
+    }
+}
+
 impl CallSite {
-    /// The place of the embedding program that runs on this thread now.
+    /// From now on this thread works for one place.
+    pub fn hold(site: CallSite) -> Held {
+        Held(HELD.replace(Some(site)))
+    }
+
+    /// The place of the embedding program for which this thread works now.
     #[inline]
     pub fn here() -> CallSite {
+        if let Some(held) = HELD.get() {
+            return held;
+        }
         LANGUAGE.get().map_or_else(CallSite::default, |language| (language.here)())
     }
 

@@ -4,6 +4,7 @@
 use super::observe::{self, Observer};
 use super::watch::{self, Watch};
 use super::{mode, saved};
+use crate::callsite::{CallSite, Held};
 use std::sync::Arc;
 
 /// The state of a thread.
@@ -12,6 +13,8 @@ pub struct ThreadState {
     saved_hooks: Vec<Arc<dyn saved::SavedHooks>>,
     observers: Vec<Arc<dyn Observer>>,
     watch: Option<Watch>,
+    /// The line for which it works.
+    site: CallSite,
 }
 
 impl ThreadState {
@@ -22,14 +25,17 @@ impl ThreadState {
             saved_hooks: saved::all_hooks(),
             observers: observe::all(),
             watch: watch::current(),
+            site: CallSite::here(),
         }
     }
 
-    /// Makes it this thread's.
-    pub fn install(self) {
+    /// Makes it this thread's, which works for that line until the result is dropped.
+    #[must_use = "dropping it ends the work for that line"]
+    pub fn install(self) -> Held {
         saved::set_all_hooks(self.saved_hooks);
         observe::set_all(self.observers);
         watch::set_watch(self.watch);
         mode::set_all(self.mode);
+        CallSite::hold(self.site)
     }
 }

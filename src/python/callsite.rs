@@ -5,7 +5,6 @@ use crate::callsite::{CallSite, Language, Line, set_language};
 use parking_lot::Mutex;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU32, Ordering};
@@ -38,30 +37,17 @@ struct Entry {
 static LATELY: [Entry; 256] =
     [const { Entry { code: AtomicPtr::new(std::ptr::null_mut()), unit: AtomicU32::new(0) } }; 256];
 
-thread_local! {
-    /// The place of a call that runs while other Python threads do, when no frame may be looked at.
-    static HELD: Cell<Option<CallSite>> = const { Cell::new(None) };
-}
-
 /// Runs `f` while other Python threads run; what it records is said to be from the present line.
 pub(super) fn detached<R: Send>(py: Python<'_>, f: impl FnOnce() -> R + Send) -> R {
-    struct Restore(Option<CallSite>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            HELD.set(self.0);
-        }
-    }
-    let _restore = Restore(HELD.replace(Some(here())));
+    let _held = CallSite::hold(CallSite::here());
     py.detach(f)
 }
 
 /// The user's line that runs on this thread now.
 fn here() -> CallSite {
-    if let Some(held) = HELD.get() {
-        return held;
-    }
     // SAFETY: threads come into the extension attached, and leave the interpreter through `detached` alone
-    // (tests/architecture.rs holds that), where the place is held. Asking each time would cost more than all the rest here.
+    // (tests/architecture.rs holds that), where the place is held, as it is in threads that have never seen it. Asking each time would
+    // cost more than all the rest here.
     unsafe {
         debug_assert_eq!(ffi::PyGILState_Check(), 1);
         innermost()

@@ -1,6 +1,7 @@
 //! The engine's doors as Python knows them: `backward` and `grad`.
 
 use super::bind;
+use super::collector::detached;
 use super::error::{carry, guarded};
 use super::identity::wrap;
 use super::saved::tensor_of_edge;
@@ -58,10 +59,10 @@ fn run_engine<R: Send>(py: Python<'_>, run: impl FnOnce() -> Result<R> + Send) -
     }
     let state = ThreadState::capture();
     let run = || {
-        state.install();
+        let _place = state.install();
         run()
     };
-    let result = py.detach(|| {
+    let result = detached(py, || {
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("nested backward".into()).spawn_scoped(scope, run);
             thread.map(std::thread::ScopedJoinHandle::join)
