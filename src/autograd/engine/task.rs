@@ -365,12 +365,10 @@ impl Graph {
             self.capture(number, &grads, results);
             return Ok(Grads::new());
         }
-        let asked: Option<SmallVec<[bool; 4]>> = match &self.needed {
-            None => None,
-            Some(needed) => {
-                Some(node.edges.iter().map(|e| e.node().is_some_and(|n| self.is_wanted(n, needed))).collect())
-            }
+        let asks = |needed: &Vec<bool>| {
+            node.edges.iter().map(|e| e.node().is_some_and(|n| self.is_wanted(n, needed))).collect()
         };
+        let asked: Option<SmallVec<[bool; 4]>> = self.needed.as_ref().map(asks);
         let attended = node.hooks().is_some() || self.observer.is_some();
         let last = !self.keep_graph && !attended;
         let call = Call { node, asked: asked.as_deref(), last, create_graph: self.create_graph, zeros };
