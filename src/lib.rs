@@ -23,6 +23,7 @@ pub mod scalar;
 pub mod shape;
 pub mod storage;
 pub mod tensor;
+pub mod threads;
 
 pub use device::Device;
 pub use dtype::DType;

@@ -6,6 +6,7 @@ mod alloc;
 mod guard;
 
 pub use alloc::{affordable, cache_limit, cached_bytes, empty_cache, large_bytes, set_cache_limit};
+pub(crate) use alloc::{after_fork, before_fork};
 pub use guard::{Guards, Reading, set_wait_hook};
 
 use crate::error::{Error, Result};

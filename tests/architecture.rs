@@ -14,9 +14,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("shape", &["error", "dtype", "device", "scalar"]),
     ("device", &["error", "dtype", "shape", "scalar"]),
     ("scalar", &["error", "dtype", "shape", "device"]),
+    ("threads", &["callsite", "error", "storage"]),
     ("storage", &["error", "dtype", "device"]),
     ("program", &["error", "dtype", "scalar"]),
-    ("backend", &["error", "dtype", "shape", "device", "scalar", "storage", "program"]),
+    ("backend", &["threads", "error", "dtype", "shape", "device", "scalar", "storage", "program"]),
     // Tensors hold the knot of the graph (autograd), and their operators and methods call ops.
     (
         "tensor",
@@ -25,7 +26,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "ops",
         ],
     ),
-    ("autograd", &["callsite", "error", "dtype", "shape", "device", "scalar", "tensor", "ops"]),
+    ("autograd", &["threads", "callsite", "error", "dtype", "shape", "device", "scalar", "tensor", "ops"]),
     (
         "ops",
         &[
@@ -39,8 +40,8 @@ const ROOMS: &[(&str, &[&str])] = &[
 ];
 
 const EVERYTHING: &[&str] = &[
-    "callsite", "error", "dtype", "shape", "device", "scalar", "storage", "program", "backend", "tensor", "autograd",
-    "ops", "python",
+    "threads", "callsite", "error", "dtype", "shape", "device", "scalar", "storage", "program", "backend", "tensor",
+    "autograd", "ops", "python",
 ];
 
 /// Names that the crate root re-exports, and the rooms they stand for.
@@ -54,7 +55,7 @@ const REEXPORTS: &[(&str, &str)] = &[
 ];
 
 /// Rooms that may write `unsafe`; that each block says why it is sound is clippy's part.
-const UNSAFE_ROOMS: &[&str] = &["storage", "backend", "python"];
+const UNSAFE_ROOMS: &[&str] = &["storage", "threads", "backend", "python"];
 
 /// Rooms that may name pyo3. `lib` is not among them: it declares the room behind the feature and nothing more.
 const PYO3_ROOMS: &[&str] = &["python"];
@@ -407,7 +408,8 @@ fn what_is_allowed_passes() {
 
 #[test]
 fn unsafe_and_pyo3_stay_in_their_rooms() {
-    let unsafe_outside = "`unsafe` in the room `ops`; it belongs to [\"storage\", \"backend\", \"python\"]";
+    let unsafe_outside =
+        "`unsafe` in the room `ops`; it belongs to [\"storage\", \"threads\", \"backend\", \"python\"]";
     assert_eq!(found("ops/apply.rs", "fn f() { unsafe { g() } }"), [unsafe_outside]);
     assert_eq!(found("ops/apply.rs", "unsafe impl Send for X {}"), [unsafe_outside]);
     assert_eq!(found("tensor/mod.rs", "use pyo3::Python;"), ["only `python` may name pyo3"]);

@@ -19,7 +19,6 @@ from rustgrad._formats import channels_last as channels_last
 from rustgrad._formats import channels_last_3d as channels_last_3d
 from rustgrad._formats import contiguous_format as contiguous_format
 from rustgrad._formats import finfo as finfo
-from rustgrad._formats import get_num_threads as get_num_threads
 from rustgrad._formats import iinfo as iinfo
 from rustgrad._formats import is_complex as is_complex
 from rustgrad._formats import is_floating_point as is_floating_point

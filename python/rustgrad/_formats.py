@@ -11,7 +11,6 @@ __all__ = [
     "channels_last_3d",
     "contiguous_format",
     "finfo",
-    "get_num_threads",
     "iinfo",
     "is_complex",
     "is_floating_point",
@@ -132,16 +131,18 @@ def is_nonzero(input: _core.Tensor) -> builtins.bool:
     return builtins.bool(input)
 
 
-def get_num_threads() -> builtins.int:
-    """The number of threads that operations use: one, so far."""
-    return 1
-
-
 def set_num_threads(threads: builtins.int) -> None:
-    """Sets how many threads operations may use. They use one, whatever is allowed.
+    """Sets how many threads may work at once, the calling one included; for the whole program, from now on.
+
+    To begin with there are as many as cores, or as the environment variable `RUSTGRAD_NUM_THREADS` says.
+    Results have the same bits whatever the number.
 
     Raises:
-        RuntimeError: the number is not positive.
+        TypeError: the number is no integer.
+        RuntimeError: it is not between 1 and 512.
     """
-    if threads < 1:
+    if isinstance(threads, bool) or not isinstance(threads, builtins.int):
+        raise TypeError(f"set_num_threads expects an int, but got {type(threads).__name__}")
+    if threads <= 0:
         raise RuntimeError(f"set_num_threads expects a positive integer, got {threads}")
+    _core._set_num_threads(threads)

@@ -46,7 +46,7 @@ pub(super) fn detached<R: Send>(py: Python<'_>, f: impl FnOnce() -> R + Send) ->
 /// The user's line that runs on this thread now.
 fn here() -> CallSite {
     // SAFETY: threads come into the extension attached, and leave the interpreter through `detached` alone
-    // (tests/architecture.rs holds that), where the place is held, as it is in threads that have never seen it. Asking each time would
+    // (tests/architecture.rs holds that), where the place is held, as it is in the pool's threads. Asking each time would
     // cost more than all the rest here.
     unsafe {
         debug_assert_eq!(ffi::PyGILState_Check(), 1);

@@ -8,6 +8,7 @@ use crate::autograd::mode;
 use crate::dtype::{DType, Promotion};
 use crate::storage;
 use crate::tensor::{default_dtype, set_default_dtype};
+use crate::threads;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -125,6 +126,24 @@ fn _stubs(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(files)
 }
 
+/// How many threads may work at once, the calling one included.
+#[pyfunction]
+fn get_num_threads() -> usize {
+    threads::num_threads()
+}
+
+/// Sets how many threads may work at once, the calling one included; at once, and for all threads of the program.
+#[pyfunction]
+fn _set_num_threads(threads: usize) -> PyResult<()> {
+    Ok(self::threads::set_num_threads(threads)?)
+}
+
+/// Ends the pool's threads, before the interpreter does.
+#[pyfunction]
+fn _end_threads(py: Python<'_>) {
+    collector::detached(py, threads::shutdown);
+}
+
 #[pyfunction]
 fn _memory_cached() -> usize {
     storage::cached_bytes()
@@ -218,6 +237,9 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         result_type,
         build_info,
         _stubs,
+        get_num_threads,
+        _set_num_threads,
+        _end_threads,
         _memory_cached,
         _memory_cache_limit,
         _memory_set_cache_limit,
@@ -262,5 +284,6 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         saved::_queue_callback,
         saved::_set_write_watch
     ];
+    py.import("atexit")?.call_method1("register", (m.getattr("_end_threads")?,))?;
     dispatch::install_all(m)
 }

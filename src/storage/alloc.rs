@@ -99,6 +99,20 @@ fn small_align(reserved: usize) -> usize {
     if reserved <= 128 { 16 } else { ALIGN }
 }
 
+/// Before a fork: takes the lock that a thread may hold which the child does not have.
+pub(crate) fn before_fork() {
+    std::mem::forget(CACHE.lock());
+}
+
+/// After a fork, in parent and child.
+///
+/// # Safety
+/// [`before_fork`] was called on this thread, or on the one that forked, and nothing since.
+pub(crate) unsafe fn after_fork() {
+    // SAFETY: the caller's promise.
+    unsafe { CACHE.force_unlock() };
+}
+
 fn take_cached(reserved: usize) -> Option<*mut u8> {
     if CACHED.load(Ordering::Relaxed) == 0 {
         return None;

@@ -1,0 +1,11 @@
+//! WHO WORKS: one pool of threads, which serves slices of kernels and nodes of graphs. Work is offered, not assigned: idle
+//! workers take slices one by one, and the thread that offers them takes them too, so that a worker which the system has put
+//! aside delays at most the slice it holds. What runs where never changes a result. Nothing here knows tensors or graphs.
+
+mod fork;
+mod pool;
+mod slices;
+
+pub use fork::{Forked, generation};
+pub use pool::{Work, idle, invite, num_threads, set_num_threads, shutdown};
+pub use slices::{each, ranges};

@@ -1,0 +1,60 @@
+//! Forks: a child has none of its parent's threads, and finds locks that they held as they were.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+static WATCH: Once = Once::new();
+
+/// How many forks lie between this process and the one that loaded the library.
+pub fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// Remembers a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Forked(u32);
+
+impl Forked {
+    /// The present process.
+    pub fn here() -> Forked {
+        Forked(generation())
+    }
+
+    /// Whether the present process is a child of the one remembered.
+    #[inline]
+    pub fn since(self) -> bool {
+        self.0 != generation()
+    }
+}
+
+/// From now on forks are noticed.
+pub(super) fn watch() {
+    WATCH.call_once(|| {
+        #[cfg(all(unix, not(miri)))]
+        // SAFETY: the handlers are functions that live as long as the process.
+        unsafe {
+            libc::pthread_atfork(Some(before), Some(after), Some(child));
+        }
+    });
+}
+
+/// In the parent, before: the locks that workers take are taken, so that the child does not inherit one that is held.
+#[cfg(all(unix, not(miri)))]
+unsafe extern "C" fn before() {
+    crate::storage::before_fork();
+}
+
+#[cfg(all(unix, not(miri)))]
+unsafe extern "C" fn after() {
+    // SAFETY: `before` took the locks, on this thread.
+    unsafe { crate::storage::after_fork() };
+}
+
+#[cfg(all(unix, not(miri)))]
+unsafe extern "C" fn child() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    super::pool::forget();
+    // SAFETY: as in the parent.
+    unsafe { crate::storage::after_fork() };
+}
