@@ -84,6 +84,11 @@ impl Zeros {
         self.0.set(Zeros::ALL);
     }
 
+    /// Makes it the same set as another.
+    pub(super) fn copy(&self, other: &Zeros) {
+        self.0.set(other.0.get());
+    }
+
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.0.get() == 0
@@ -124,6 +129,11 @@ pub trait Backward: Send + Sync {
         false
     }
 
+    /// About how many nanoseconds an element of its outputs takes. It decides which thread computes, never what.
+    fn weight(&self) -> u64 {
+        4
+    }
+
     /// Whether it runs code of the embedding language.
     fn is_foreign(&self) -> bool {
         false
@@ -137,6 +147,21 @@ pub trait Backward: Send + Sync {
     /// The values saved for backward, by PyTorch's attribute names without the `_saved_` prefix; nothing once freed.
     fn saved(&self) -> Vec<(Cow<'static, str>, SavedAttribute)> {
         Vec::new()
+    }
+
+    /// Whether hooks have some of what was saved, so that to bring it back runs code of the embedding language.
+    fn is_packed(&self) -> bool {
+        self.saved().iter().any(|(_, value)| value.tensor().is_some_and(SavedTensor::is_packed))
+    }
+
+    /// Checks that nothing that was saved has changed since.
+    ///
+    /// # Errors
+    /// `RuntimeError` if something has.
+    fn check_saved(&self, node: &NodeRef) -> Result<()> {
+        let saved = self.saved();
+        let mut values = saved.iter().filter_map(|(_, value)| value.tensor());
+        values.try_for_each(|value| value.body(node).map(drop))
     }
 
     /// The names that saved values may have, if they were freed.
@@ -164,6 +189,16 @@ pub enum SavedAttribute {
     Tensor(SavedTensor),
     /// A member of a list of tensors, at this place of it; nothing where none was given.
     Member(usize, Option<SavedTensor>),
+}
+
+impl SavedAttribute {
+    /// The value, if there is one.
+    pub fn tensor(&self) -> Option<&SavedTensor> {
+        match self {
+            SavedAttribute::Tensor(value) => Some(value),
+            SavedAttribute::Member(_, value) => value.as_ref(),
+        }
+    }
 }
 
 /// A pointer to a node's output, or to nothing. Dropping one never recurses into the graph behind it.

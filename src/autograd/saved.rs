@@ -191,6 +191,12 @@ impl SavedTensor {
         Ok(SavedTensor { body: None, origin: Origin::Away(Arc::new(away)), version })
     }
 
+    /// Whether hooks have it.
+    #[inline]
+    pub fn is_packed(&self) -> bool {
+        matches!(self.origin, Origin::Away(_))
+    }
+
     /// What is kept, as reports show it: no hook runs and no value is read.
     pub fn holding(&self) -> Holding<'_> {
         match (&self.origin, &self.body) {

@@ -22,6 +22,7 @@ mod reduce;
 pub(crate) mod scan;
 pub(crate) mod search;
 pub(crate) mod sequence;
+mod shared;
 mod slices;
 pub(crate) mod softmax;
 pub(crate) mod sort;

@@ -12,8 +12,10 @@ use crate::program::{Limits, Place, Program, Segment, Target, plan};
 use crate::scalar::Scalar;
 use crate::shape::{Dims, Layout, Strides, numel};
 use crate::storage::{Guards, Storage};
+use crate::threads;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 /// What one CPU kernel may hold: as many registers as stay in the second-level cache.
@@ -201,10 +203,16 @@ fn run_part(
 /// An operand's view of the index space, ready to be read block by block.
 pub(super) struct Walk {
     ptr: *const u8,
+    /// Whose memory it is.
+    storage: usize,
     dtype: DType,
     kind: Kind,
     strides: Strides,
 }
+
+// SAFETY: an address and how to walk from it; the guards that its maker holds keep others away, and slices of a run write
+// elements of their own.
+unsafe impl Sync for Walk {}
 
 #[derive(PartialEq)]
 enum Kind {
@@ -230,7 +238,14 @@ impl Walk {
         } else {
             Kind::Strided
         };
-        Walk { ptr, dtype: o.dtype, kind, strides: layout.strides }
+        Walk { ptr, storage: o.storage.id(), dtype: o.dtype, kind, strides: layout.strides }
+    }
+
+    /// Whether the other operand lies in other memory, or sees the same elements in the same order: then blocks of the index
+    /// space do not meet.
+    fn is_apart(&self, other: &Walk) -> bool {
+        self.storage != other.storage
+            || (self.ptr == other.ptr && self.dtype == other.dtype && self.strides == other.strides)
     }
 
     /// Fills the register of a uniform operand, once for the whole run.
@@ -351,37 +366,45 @@ fn map(compiled: &Compiled, sizes: &[usize], inputs: &[Operand<'_>], scalars: &[
     let mut strides = strides.into_iter();
     let outs: SmallVec<[Walk; 2]> = outputs.iter().zip(&mut strides).map(|(o, s)| Walk::new(o, &sizes, s)).collect();
     let ins: SmallVec<[Walk; 4]> = inputs.iter().zip(strides).map(|(o, s)| Walk::new(o, &sizes, s)).collect();
-    let mut machine = Machine::new(compiled, scalars, total);
-    for (k, w) in ins.iter().enumerate() {
-        let register = machine.input_register(k);
-        // SAFETY: the operand is guarded by the caller, the register holds a block.
-        unsafe { w.prepare(total.min(BLOCK), register) };
-        machine.set_input(k, register);
-    }
     // An output may be written in place of its register unless an input lies in the same memory: kernels promise the
     // compiler that they never write what they read.
     let in_place: SmallVec<[bool; 2]> = (0..outs.len())
         .map(|k| outs[k].kind == Kind::Direct && inputs.iter().all(|i| !i.storage.same(outputs[k].storage)))
         .collect();
-    for start in (0..total).step_by(BLOCK) {
-        let n = BLOCK.min(total - start);
-        // SAFETY: blocks lie inside the index space; operands are guarded by the caller; registers hold a block.
-        unsafe {
-            for (k, w) in ins.iter().enumerate() {
-                let ptr = w.block(&sizes, start, n, machine.input_register(k));
-                machine.set_input(k, ptr);
-            }
-            for (k, w) in outs.iter().enumerate() {
-                if in_place[k] {
-                    machine.set_output(k, w.ptr.cast_mut().wrapping_add(start * w.dtype.size()));
+    // Elements that have to be gathered take longer.
+    let cost = compiled.cost + outs.iter().chain(&ins).filter(|w| w.kind == Kind::Strided).count() as f64;
+    // Where a result lies over itself, or over an operand, the order of the elements matters.
+    let apart = outputs.iter().all(|o| !o.layout.overlaps_itself());
+    let apart = apart && (in_place.iter().all(|k| *k) || outs.iter().all(|o| ins.iter().all(|i| i.is_apart(o))));
+    let run = |range: Range<usize>| {
+        let mut machine = Machine::new(compiled, scalars, range.len());
+        for (k, w) in ins.iter().enumerate() {
+            let register = machine.input_register(k);
+            // SAFETY: the operand is guarded by the caller, the register holds a block.
+            unsafe { w.prepare(range.len().min(BLOCK), register) };
+            machine.set_input(k, register);
+        }
+        for start in range.clone().step_by(BLOCK) {
+            let n = BLOCK.min(range.end - start);
+            // SAFETY: blocks lie inside the index space; operands are guarded by the caller; registers hold a block.
+            unsafe {
+                for (k, w) in ins.iter().enumerate() {
+                    let ptr = w.block(&sizes, start, n, machine.input_register(k));
+                    machine.set_input(k, ptr);
+                }
+                for (k, w) in outs.iter().enumerate() {
+                    if in_place[k] {
+                        machine.set_output(k, w.ptr.cast_mut().wrapping_add(start * w.dtype.size()));
+                    }
+                }
+                machine.run(n);
+                for (k, w) in outs.iter().enumerate().filter(|(k, _)| !in_place[*k]) {
+                    scatter(w, &sizes, start, n, machine.output_register(k));
                 }
             }
-            machine.run(n);
-            for (k, w) in outs.iter().enumerate().filter(|(k, _)| !in_place[*k]) {
-                scatter(w, &sizes, start, n, machine.output_register(k));
-            }
         }
-    }
+    };
+    if apart { threads::ranges(total, BLOCK, cost, run) } else { run(0..total) }
 }
 
 /// Writes a register to an output's elements `[start, start + n)`.

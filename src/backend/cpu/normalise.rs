@@ -45,8 +45,7 @@ pub(crate) fn backward(
 ) {
     with_float!(x.dtype, T => {
         let weight = weight.map(row::<T>);
-        let mut h = Vec::new();
-        Slices::along(1, [g, x, mean, rstd], [out]).each(|p| {
+        Slices::along(1, [g, x, mean, rstd], [out]).each_with(Vec::new, |h, p| {
             // SAFETY: T is the compute type of all.
             let (g, x, mean, rstd, out) =
                 unsafe { (p.input::<T>(0), p.input::<T>(1), p.input::<T>(2)[0], p.input::<T>(3)[0], p.output::<T>(0)) };
@@ -66,7 +65,7 @@ pub(crate) fn backward(
 /// A row operand's values.
 fn row<T: Copy>(o: &Operand<'_>) -> Vec<T> {
     let mut values = Vec::new();
-    Slices::<1, 0>::along(1, [o], []).each(|p| {
+    Slices::<1, 0>::along(1, [o], []).in_order(|p| {
         // SAFETY: the caller names the compute type of the operand's dtype.
         values.extend_from_slice(unsafe { p.input::<T>(0) });
     });

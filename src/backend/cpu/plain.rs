@@ -4,13 +4,17 @@
 
 use super::element;
 use super::elementwise::{Executable, element_ptr};
+use super::shared::Shared;
 use super::vm::{self, BLOCK, Compiled, Machine};
 use crate::backend::Operand;
 use crate::dtype::DType;
 use crate::scalar::Scalar;
 use crate::shape::numel;
 use crate::storage::{Guards, Reading, Storage};
+use crate::threads;
+use smallvec::SmallVec;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 /// How many inputs, or outputs, a small run takes.
 const SMALL_OPERANDS: usize = 4;
@@ -143,7 +147,10 @@ pub(super) fn run(
     true
 }
 
-/// Runs a program on memory as it is; one of a single instruction runs once over all of it.
+/// From this many elements on it is asked whether others should help.
+const MANY: usize = 1 << 14;
+
+/// Runs a program on memory as it is.
 ///
 /// # Safety
 /// Every pointer leads to `total` values of its operand's type one after another, readable or writable and not written or
@@ -156,12 +163,45 @@ unsafe fn over_memory(
     scalars: &[Scalar],
     output: impl Fn(usize) -> *mut u8,
 ) {
+    if total < MANY {
+        // SAFETY: the caller's contract.
+        return unsafe { over_range(compiled, 0..total, input, scalars, output) };
+    }
+    let ins: SmallVec<[Shared<u8>; 8]> = (0..compiled.inputs.len()).map(|k| Shared(input(k).cast_mut())).collect();
+    let outs: SmallVec<[Shared<u8>; 4]> = (0..compiled.outputs.len()).map(|k| Shared(output(k))).collect();
+    threads::ranges(total, BLOCK, compiled.cost, |range| {
+        // SAFETY: the caller's contract; ranges are apart.
+        unsafe { over_range(compiled, range, |k| ins[k].get().cast_const(), scalars, |k| outs[k].get()) }
+    });
+}
+
+/// Runs a program on a range of memory as it is; one of a single instruction runs once over all of it.
+///
+/// # Safety
+/// As for [`over_memory`], where `range` ends by `total`.
+#[inline]
+unsafe fn over_range(
+    compiled: &Compiled,
+    range: Range<usize>,
+    input: impl Fn(usize) -> *const u8,
+    scalars: &[Scalar],
+    output: impl Fn(usize) -> *mut u8,
+) {
+    // Small runs begin at 0, and need no size.
+    let input = |k: usize, at: usize| match at {
+        0 => input(k),
+        _ => input(k).wrapping_add(at * compiled.inputs[k].dtype().size()),
+    };
+    let output = |k: usize, at: usize| match at {
+        0 => output(k),
+        _ => output(k).wrapping_add(at * compiled.outputs[k].1.dtype().size()),
+    };
     if let Some(single) = &compiled.single {
         let mut constants = [0u64; 3];
         let mut args = [std::ptr::null(); 3];
         for ((arg, constant), place) in args.iter_mut().zip(&mut constants).zip(&single.args) {
             *arg = match *place {
-                vm::Place::Input(k) => input(k as usize),
+                vm::Place::Input(k) => input(k as usize, range.start),
                 vm::Place::Constant(fill) => {
                     *constant = fill.bits(scalars);
                     std::ptr::from_ref(constant).cast()
@@ -170,21 +210,21 @@ unsafe fn over_memory(
         }
         // SAFETY: the caller's contract. A constant is one value, its low bytes first, as the kernels with a scalar operand
         // read it.
-        unsafe { (single.kernel)(total, args, output(0)) };
+        unsafe { (single.kernel)(range.len(), args, output(0, range.start)) };
         return;
     }
-    if total == 0 {
+    if range.is_empty() {
         return;
     }
-    let mut machine = Machine::new(compiled, scalars, total);
-    for start in (0..total).step_by(BLOCK) {
-        for (k, ty) in compiled.inputs.iter().enumerate() {
-            machine.set_input(k, input(k).wrapping_add(start * ty.dtype().size()));
+    let mut machine = Machine::new(compiled, scalars, range.len());
+    for start in range.clone().step_by(BLOCK) {
+        for k in 0..compiled.inputs.len() {
+            machine.set_input(k, input(k, start));
         }
-        for (k, (_, ty)) in compiled.outputs.iter().enumerate() {
-            machine.set_output(k, output(k).wrapping_add(start * ty.dtype().size()));
+        for k in 0..compiled.outputs.len() {
+            machine.set_output(k, output(k, start));
         }
         // SAFETY: a block inside the operands; the rest is the caller's contract.
-        unsafe { machine.run(BLOCK.min(total - start)) };
+        unsafe { machine.run(BLOCK.min(range.end - start)) };
     }
 }

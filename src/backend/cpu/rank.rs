@@ -19,13 +19,12 @@ pub(crate) enum Rank {
 /// (int64) have size 1 there; the slices of `x` are not empty. All contiguous, guarded by the caller.
 pub(crate) fn select(x: &Operand<'_>, values: &Operand<'_>, places: &Operand<'_>, dim: usize, rank: Rank) {
     with_compute!(x.dtype, T => {
-        let mut order: Vec<(T, i64)> = Vec::new();
-        Slices::along(dim, [x], [values, places]).each(|p| {
+        Slices::along(dim, [x], [values, places]).each_with(Vec::new, |order, p| {
             // SAFETY: T is the compute type of input and values, i64 that of places.
             let (x, values, places) = unsafe { (p.input::<T>(0), p.output::<T>(0), p.output::<i64>(1)) };
             order.clear();
             order.extend(x.iter().zip(0..).map(|(&v, k)| (v, k)));
-            (values[0], places[0]) = find(&mut order, rank);
+            (values[0], places[0]) = find(order, rank);
         });
     });
 }

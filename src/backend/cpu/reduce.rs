@@ -8,12 +8,16 @@
 
 use super::element;
 use super::elementwise::{Walk, coalesce, element_ptr};
+use super::shared::Shared;
 use super::vm::{BLOCK, Compiled, Machine};
 use crate::backend::{Operand, Reduce};
 use crate::dtype::Compute;
 use crate::scalar::Scalar;
-use crate::shape::{Dims, Strides, numel};
+use crate::shape::{Dims, Strides};
+use crate::threads;
+use parking_lot::Mutex;
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// Independent accumulators of a run.
 const LANES: usize = 32;
@@ -250,6 +254,19 @@ impl<T: Number> Tree<T> {
         }
     }
 
+    /// Takes in what another tree holds, whose parts come next. All trees but the last hold the same power of two of parts.
+    fn append(&mut self, other: &Tree<T>, how: Reduce) {
+        self.stack.extend_from_slice(&other.stack);
+        self.pushed += other.pushed;
+        if other.stack.len() == self.width {
+            let mut carries = self.pushed / other.pushed;
+            while carries.is_multiple_of(2) {
+                self.fold_top(how);
+                carries /= 2;
+            }
+        }
+    }
+
     fn fold_top(&mut self, how: Reduce) {
         let top = self.stack.len() - self.width;
         self.spare.clear();
@@ -315,125 +332,111 @@ pub(super) fn run(
         return;
     }
     let walks: SmallVec<[Walk; 4]> = inputs.iter().zip(strides).map(|(o, s)| Walk::new(o, &space.sizes, s)).collect();
-    let total = numel(&permuted);
-    let mut machine = Machine::new(compiled, scalars, total.max(1));
-    for (k, w) in walks.iter().enumerate() {
-        let register = machine.input_register(k);
-        if total > 0 {
-            // SAFETY: the operand is guarded by the caller, the register holds a block.
-            unsafe { w.prepare(total.min(BLOCK), register) };
-        }
-        machine.set_input(k, register);
-    }
     for (k, out) in outputs.iter().enumerate() {
         let ty = compiled.outputs[k].1;
-        with_number!(ty, T => one::<T>(&mut machine, &walks, &space, k, out, how));
+        let run = Run { compiled, scalars, walks: &walks, space: &space, k, how };
+        with_number!(ty, T => run.one::<T>(out));
     }
 }
 
-/// Evaluates the program on `[start, start + n)` of the space and returns output `k`'s values.
-///
-/// # Safety
-/// The range must lie in the space, `n` may not pass a block, and `T` must be the output's type.
-unsafe fn evaluate<'m, T>(
-    machine: &'m mut Machine<'_>,
-    walks: &[Walk],
-    space: &Space,
-    k: usize,
-    start: usize,
-    n: usize,
-) -> &'m [T] {
-    // SAFETY: the caller's promise; operands are guarded for the whole run.
-    unsafe {
-        if machine.only_reads() {
-            // A reduction over memory: the values are where they are.
-            return std::slice::from_raw_parts(
-                walks[0].block(&space.sizes, start, n, machine.input_register(0)).cast::<T>(),
-                n,
-            );
-        }
-        for (i, w) in walks.iter().enumerate() {
-            let ptr = w.block(&space.sizes, start, n, machine.input_register(i));
-            machine.set_input(i, ptr);
-        }
-        machine.run(n);
-        std::slice::from_raw_parts(machine.output_register(k).cast::<T>(), n)
-    }
-}
-
-fn one<T: Number>(machine: &mut Machine<'_>, walks: &[Walk], space: &Space, k: usize, out: &Operand<'_>, how: Reduce) {
-    let base = element_ptr(out);
-    let mut write = |at: usize, values: &[T]| {
-        let to = base.wrapping_add(at * out.dtype.size());
-        // SAFETY: outputs are contiguous with one element for each kept index; guarded by the caller.
-        unsafe { element::store(out.dtype, values.as_ptr().cast(), values.len(), to, 1) };
-    };
-    if space.inner == 1 {
-        along_rows(machine, walks, space, k, how, &mut write)
-    } else {
-        along_columns(machine, walks, space, k, how, &mut write)
-    }
-}
-
-/// The reduced dimensions are the innermost: each result combines runs of consecutive values.
-fn along_rows<T: Number>(
-    machine: &mut Machine<'_>,
-    walks: &[Walk],
-    space: &Space,
+/// The reduction of one output of a program.
+struct Run<'a> {
+    compiled: &'a Compiled,
+    scalars: &'a [Scalar],
+    walks: &'a [Walk],
+    space: &'a Space,
+    /// Which output.
     k: usize,
     how: Reduce,
-    write: &mut dyn FnMut(usize, &[T]),
-) {
-    let fma = super::has_fma();
-    let (outer, reduced) = (space.outer, space.reduced);
-    if reduced == 0 {
-        return (0..outer).for_each(|o| write(o, &[T::identity(how)]));
-    }
-    if reduced <= BLOCK {
-        // Several short rows share a block; each is still combined on its own.
-        let rows = BLOCK / reduced;
-        for first in (0..outer).step_by(rows) {
-            let m = rows.min(outer - first);
-            // SAFETY: whole rows inside the space, at most a block.
-            let values = unsafe { evaluate::<T>(machine, walks, space, k, first * reduced, m * reduced) };
-            for (j, row) in values.chunks_exact(reduced).enumerate() {
-                write(first + j, &[vectorised!(fma, how, lanes::<T>(row))]);
+}
+
+/// Parts of a tree that one slice takes: a power of two, so that slices are whole branches.
+const BRANCH: usize = 64;
+
+impl Run<'_> {
+    /// A machine of the calling thread's.
+    fn machine(&self) -> Machine<'_> {
+        let n = (self.space.outer * self.space.reduced * self.space.inner).min(BLOCK);
+        let mut machine = Machine::new(self.compiled, self.scalars, n.max(1));
+        for (k, w) in self.walks.iter().enumerate() {
+            let register = machine.input_register(k);
+            if n > 0 {
+                // SAFETY: the operand is guarded by the caller, the register holds a block.
+                unsafe { w.prepare(n, register) };
             }
+            machine.set_input(k, register);
         }
-        return;
+        machine
     }
-    let mut tree = Tree::new(1);
-    for o in 0..outer {
-        for r in (0..reduced).step_by(BLOCK) {
-            let n = BLOCK.min(reduced - r);
-            // SAFETY: a part of one row, at most a block.
-            let values = unsafe { evaluate::<T>(machine, walks, space, k, o * reduced + r, n) };
-            tree.push(&[vectorised!(fma, how, lanes::<T>(values))], how);
-        }
-        write(o, tree.finish(how));
-    }
-}
 
-/// Kept dimensions are the innermost: rows of consecutive results are combined one after another.
-fn along_columns<T: Number>(
-    machine: &mut Machine<'_>,
-    walks: &[Walk],
-    space: &Space,
-    k: usize,
-    how: Reduce,
-    write: &mut dyn FnMut(usize, &[T]),
-) {
-    let fma = super::has_fma();
-    let (reduced, inner) = (space.reduced, space.inner);
-    let width = inner.min(BLOCK);
-    // Narrow rows share a block; wide ones are cut into columns of a block.
-    let rows_per_block = if inner <= BLOCK { BLOCK / inner } else { 1 };
-    let mut acc: Vec<T> = Vec::with_capacity(width);
-    for o in 0..space.outer {
-        for column in (0..inner).step_by(width) {
-            let w = width.min(inner - column);
-            let mut tree = Tree::new(w);
-            for chunk in (0..reduced).step_by(ROWS) {
+    fn one<T: Number + Send + Sync>(&self, out: &Operand<'_>) {
+        let (base, dtype) = (Shared(element_ptr(out)), out.dtype);
+        let write = |at: usize, values: &[T]| {
+            let to = base.get().wrapping_add(at * dtype.size());
+            // SAFETY: outputs are contiguous with one element for each kept index, each written once; guarded by the caller.
+            unsafe { element::store(dtype, values.as_ptr().cast(), values.len(), to, 1) };
+        };
+        if self.space.inner == 1 { self.along_rows(&write) } else { self.along_columns(&write) }
+    }
+
+    /// About how many nanoseconds a value takes.
+    fn cost(&self) -> f64 {
+        self.compiled.cost + 0.2
+    }
+
+    /// The reduced dimensions are the innermost: each result combines runs of consecutive values.
+    fn along_rows<T: Number + Send + Sync>(&self, write: &(dyn Fn(usize, &[T]) + Sync)) {
+        let (fma, how) = (super::has_fma(), self.how);
+        let (outer, reduced) = (self.space.outer, self.space.reduced);
+        if reduced == 0 {
+            return (0..outer).for_each(|o| write(o, &[T::identity(how)]));
+        }
+        if reduced <= BLOCK {
+            // Several short rows share a block; each is still combined on its own.
+            let rows = BLOCK / reduced;
+            return threads::ranges(outer, rows, self.cost() * reduced as f64, |range| {
+                let mut machine = self.machine();
+                for first in range.clone().step_by(rows) {
+                    let m = rows.min(range.end - first);
+                    // SAFETY: whole rows inside the space, at most a block.
+                    let values = unsafe { self.evaluate::<T>(&mut machine, first * reduced, m * reduced) };
+                    for (j, row) in values.chunks_exact(reduced).enumerate() {
+                        write(first + j, &[vectorised!(fma, how, lanes::<T>(row))]);
+                    }
+                }
+            });
+        }
+        let parts = reduced.div_ceil(BLOCK);
+        self.trees(
+            outer,
+            parts,
+            &|_| 1,
+            BLOCK,
+            &|machine, o, range, tree| {
+                for part in range {
+                    let r = part * BLOCK;
+                    // SAFETY: a part of one row, at most a block.
+                    let values = unsafe { self.evaluate::<T>(machine, o * reduced + r, BLOCK.min(reduced - r)) };
+                    tree.push(&[vectorised!(fma, how, lanes::<T>(values))], how);
+                }
+            },
+            write,
+        );
+    }
+
+    /// Kept dimensions are the innermost: rows of consecutive results are combined one after another.
+    fn along_columns<T: Number + Send + Sync>(&self, write: &(dyn Fn(usize, &[T]) + Sync)) {
+        let (fma, how) = (super::has_fma(), self.how);
+        let (reduced, inner) = (self.space.reduced, self.space.inner);
+        let width = inner.min(BLOCK);
+        // Narrow rows share a block; wide ones are cut into columns of a block.
+        let rows_per_block = if inner <= BLOCK { BLOCK / inner } else { 1 };
+        let columns = inner.div_ceil(width);
+        let width_of = |at: usize| width.min(inner - at % columns * width);
+        let part = |machine: &mut Machine<'_>, at: usize, range: Range<usize>, tree: &mut Tree<T>| {
+            let (o, column, w) = (at / columns, at % columns * width, tree.width);
+            let mut acc: Vec<T> = Vec::with_capacity(w);
+            for chunk in range.map(|part| part * ROWS) {
                 let end = reduced.min(chunk + ROWS);
                 acc.clear();
                 acc.resize(w, T::identity(how));
@@ -441,8 +444,7 @@ fn along_columns<T: Number>(
                 while r < end {
                     let m = rows_per_block.min(end - r);
                     // SAFETY: whole rows (or one part of a row) inside the space, at most a block.
-                    let values =
-                        unsafe { evaluate::<T>(machine, walks, space, k, (o * reduced + r) * inner + column, m * w) };
+                    let values = unsafe { self.evaluate::<T>(machine, (o * reduced + r) * inner + column, m * w) };
                     for row in values.chunks_exact(w) {
                         vectorised!(fma, how, accumulate::<T>(&mut acc, row));
                     }
@@ -450,7 +452,80 @@ fn along_columns<T: Number>(
                 }
                 tree.push(&acc, how);
             }
-            write(o * inner + column, tree.finish(how));
+        };
+        self.trees(
+            self.space.outer * columns,
+            reduced.div_ceil(ROWS),
+            &width_of,
+            ROWS * width,
+            &part,
+            &|at, values| {
+                write(at / columns * inner + at % columns * width, values);
+            },
+        );
+    }
+
+    /// For each of `count` results, `width` wide, the tree over `parts` parts of `size` values. Whole trees are shared among
+    /// threads, or where those are few, branches of them: the same sums in the same order.
+    fn trees<T: Number + Send + Sync>(
+        &self,
+        count: usize,
+        parts: usize,
+        width: &(dyn Fn(usize) -> usize + Sync),
+        size: usize,
+        push: &(dyn Fn(&mut Machine<'_>, usize, Range<usize>, &mut Tree<T>) + Sync),
+        write: &(dyn Fn(usize, &[T]) + Sync),
+    ) {
+        let cost = self.cost() * size as f64;
+        let branches = parts.div_ceil(BRANCH);
+        if branches < 2 || count >= 16 {
+            return threads::ranges(count, 1, cost * parts as f64, |range| {
+                let mut machine = self.machine();
+                let mut tree = Tree::new(width(range.start));
+                for o in range {
+                    if tree.width != width(o) {
+                        tree = Tree::new(width(o));
+                    }
+                    push(&mut machine, o, 0..parts, &mut tree);
+                    write(o, tree.finish(self.how));
+                }
+            });
+        }
+        for o in 0..count {
+            let done: Vec<Mutex<Option<Tree<T>>>> = (0..branches).map(|_| Mutex::new(None)).collect();
+            threads::ranges(branches, 1, cost * BRANCH as f64, |range| {
+                let mut machine = self.machine();
+                for branch in range {
+                    let mut tree = Tree::new(width(o));
+                    push(&mut machine, o, branch * BRANCH..parts.min((branch + 1) * BRANCH), &mut tree);
+                    *done[branch].lock() = Some(tree);
+                }
+            });
+            let mut whole = Tree::new(width(o));
+            done.iter().filter_map(|slot| slot.lock().take()).for_each(|tree| whole.append(&tree, self.how));
+            write(o, whole.finish(self.how));
+        }
+    }
+
+    /// Evaluates the program on `[start, start + n)` of the space and returns the output's values.
+    ///
+    /// # Safety
+    /// The range must lie in the space, `n` may not pass a block, and `T` must be the output's type.
+    unsafe fn evaluate<'m, T>(&self, machine: &'m mut Machine<'_>, start: usize, n: usize) -> &'m [T] {
+        let (walks, sizes) = (self.walks, &self.space.sizes);
+        // SAFETY: the caller's promise; operands are guarded for the whole run.
+        unsafe {
+            if machine.only_reads() {
+                // A reduction over memory: the values are where they are.
+                let values = walks[0].block(sizes, start, n, machine.input_register(0));
+                return std::slice::from_raw_parts(values.cast::<T>(), n);
+            }
+            for (i, w) in walks.iter().enumerate() {
+                let ptr = w.block(sizes, start, n, machine.input_register(i));
+                machine.set_input(i, ptr);
+            }
+            machine.run(n);
+            std::slice::from_raw_parts(machine.output_register(self.k).cast::<T>(), n)
         }
     }
 }

@@ -8,7 +8,8 @@ use super::math;
 use super::reduce::Number;
 use crate::backend::Operand;
 use crate::dtype::DType;
-use std::ops::{Add, Div, Mul, Sub};
+use crate::threads;
+use std::ops::{Add, Div, Mul, Range, Sub};
 
 /// Floating point compute types.
 pub(super) trait Float:
@@ -117,7 +118,11 @@ const COLUMNS: usize = 32;
 /// Bytes that a tile of columns should not pass.
 const TILE: usize = 1 << 18;
 
+/// About how many nanoseconds a kernel along a dimension takes for a value.
+const NS: f64 = 1.0;
+
 /// One operand: contiguous, seen as `[outer, len, inner]`.
+#[derive(Clone, Copy)]
 struct Strip {
     ptr: *mut u8,
     dtype: DType,
@@ -129,12 +134,23 @@ struct Strip {
     pitch: usize,
 }
 
+// SAFETY: addresses; the guards that their maker holds keep others away, and slices of a run write elements of their own.
+unsafe impl Sync for Strip {}
+
 /// The slices of operands along a dimension, which may have another length in each.
 pub(super) struct Slices<const I: usize, const O: usize> {
     ins: [Strip; I],
     outs: [Strip; O],
     outer: usize,
     inner: usize,
+}
+
+/// How slices are handed out: some neighbours at a time.
+struct Tiles {
+    columns: usize,
+    count: usize,
+    /// Bytes for rows that cannot be used where they lie.
+    scratch: usize,
 }
 
 /// The slices at one place of the other dimensions.
@@ -177,57 +193,82 @@ impl<const I: usize, const O: usize> Slices<I, O> {
         let inner = sizes.iter().skip(dim + 1).product();
         let strip = |o: &Operand<'_>| {
             debug_assert!(o.layout.is_contiguous());
+            let len = o.layout.sizes.get(dim).copied().unwrap_or(1);
             Strip {
                 ptr: element_ptr(o),
                 dtype: o.dtype,
-                len: o.layout.sizes.get(dim).copied().unwrap_or(1),
+                len,
                 direct: inner == 1 && element::is_direct(o.dtype) && !o.storage.is_foreign(),
                 rows: std::ptr::null_mut(),
-                pitch: 0,
+                // No power of two, lest all columns of a tile fall into the same cache sets.
+                pitch: (len * o.dtype.compute().dtype().size()).next_multiple_of(64) + 64,
             }
         };
         Slices { ins: ins.map(strip), outs: outs.map(strip), outer, inner }
     }
 
+    /// Calls `f` with every slice. Several threads may do so at once, each with slices of its own.
+    pub(super) fn each(self, f: impl Fn(&Place<I, O>) + Sync) {
+        self.each_with(|| (), |(), p| f(p));
+    }
+
+    /// The same, with something that each thread makes for itself.
+    pub(super) fn each_with<S>(self, make: impl Fn() -> S + Sync, f: impl Fn(&mut S, &Place<I, O>) + Sync) {
+        let tiles = self.tiles();
+        let values = self.ins.iter().chain(&self.outs).map(|s| s.len).sum::<usize>() * tiles.columns;
+        threads::ranges(tiles.count, 1, NS * values as f64, |range| {
+            let mut own = make();
+            self.run(&tiles, range, |p| f(&mut own, p));
+        });
+    }
+
     /// Calls `f` with every slice, in index order.
-    pub(super) fn each(mut self, mut f: impl FnMut(&Place<I, O>)) {
-        if self.outer * self.inner == 0 {
-            return;
-        }
-        // A pitch that is no power of two, lest all columns of a tile fall into the same cache sets.
-        let pitch = |s: &Strip| (s.len * s.dtype.compute().dtype().size()).next_multiple_of(64) + 64;
+    pub(super) fn in_order(self, f: impl FnMut(&Place<I, O>)) {
+        let tiles = self.tiles();
+        self.run(&tiles, 0..tiles.count, f);
+    }
+
+    fn tiles(&self) -> Tiles {
         let strips = || self.ins.iter().chain(&self.outs).filter(|s| !s.direct);
         let columns = match self.inner {
-            1 => 1,
-            inner => (TILE / strips().map(pitch).sum::<usize>().max(1)).clamp(COLUMNS / 2, COLUMNS).min(inner),
+            0 | 1 => 1,
+            inner => (TILE / strips().map(|s| s.pitch).sum::<usize>().max(1)).clamp(COLUMNS / 2, COLUMNS).min(inner),
         };
-        let bytes = strips().map(|s| pitch(s) * columns).sum::<usize>() + COLUMNS * 8;
-        let mut scratch: Vec<u64> = Vec::new();
-        if strips().next().is_some() {
-            scratch.resize(bytes / 8, 0);
-        }
-        let mut free = scratch.as_mut_ptr().cast::<u8>();
-        let line = free;
-        free = free.wrapping_add(COLUMNS * 8);
-        for s in self.ins.iter_mut().chain(&mut self.outs).filter(|s| !s.direct) {
-            s.pitch = pitch(s);
-            s.rows = free;
-            free = free.wrapping_add(s.pitch * columns);
-        }
-        for o in 0..self.outer {
-            for first in (0..self.inner).step_by(columns) {
-                let n = columns.min(self.inner - first);
-                // SAFETY: a tile inside every operand; rows have room for it.
-                unsafe {
-                    self.ins.iter().for_each(|s| s.bring(o, self.inner, first, n, line));
-                    for c in 0..n {
-                        f(&Place {
-                            ins: std::array::from_fn(|k| (self.ins[k].row(o, c).cast_const(), self.ins[k].len)),
-                            outs: std::array::from_fn(|k| (self.outs[k].row(o, c), self.outs[k].len)),
-                        });
-                    }
-                    self.outs.iter().for_each(|s| s.put(o, self.inner, first, n, line));
+        let bytes = strips().map(|s| s.pitch * columns).sum::<usize>();
+        let scratch = if bytes > 0 { bytes + COLUMNS * 8 } else { 0 };
+        Tiles { columns, count: self.outer * self.inner.div_ceil(columns), scratch }
+    }
+
+    /// Calls `f` with the slices of some tiles, in index order.
+    fn run(&self, tiles: &Tiles, range: Range<usize>, mut f: impl FnMut(&Place<I, O>)) {
+        let columns = tiles.columns;
+        let across = self.inner.div_ceil(columns);
+        let mut scratch: Vec<u64> = vec![0; tiles.scratch / 8];
+        let line = scratch.as_mut_ptr().cast::<u8>();
+        let mut free = line.wrapping_add(COLUMNS * 8);
+        let mut placed = |s: &Strip| {
+            let mut own = *s;
+            if !s.direct {
+                own.rows = free;
+                free = free.wrapping_add(s.pitch * columns);
+            }
+            own
+        };
+        let ins = self.ins.each_ref().map(&mut placed);
+        let outs = self.outs.each_ref().map(&mut placed);
+        for tile in range {
+            let (o, first) = (tile / across, tile % across * columns);
+            let n = columns.min(self.inner - first);
+            // SAFETY: a tile inside every operand; rows have room for it.
+            unsafe {
+                ins.iter().for_each(|s| s.bring(o, self.inner, first, n, line));
+                for c in 0..n {
+                    f(&Place {
+                        ins: std::array::from_fn(|k| (ins[k].row(o, c).cast_const(), ins[k].len)),
+                        outs: std::array::from_fn(|k| (outs[k].row(o, c), outs[k].len)),
+                    });
                 }
+                outs.iter().for_each(|s| s.put(o, self.inner, first, n, line));
             }
         }
     }

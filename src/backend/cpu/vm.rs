@@ -37,6 +37,8 @@ pub(super) struct Compiled {
     only_reads: bool,
     /// The dtype of all inputs and outputs, if they have one and its memory is its register format.
     pub uniform: Option<DType>,
+    /// About how many nanoseconds an element takes.
+    pub cost: f64,
     /// The kernel, its operands and, where there is one, the constant among them, if the program is one instruction.
     pub single: Option<Single>,
 }
@@ -185,7 +187,17 @@ impl Compiled {
         let first = types.next();
         let uniform = first.filter(|ty| types.all(|other| other == *ty)).map(Compute::dtype).filter(|d| is_direct(*d));
         let inputs = program.inputs.clone();
-        Compiled { steps, constants, inputs, outputs, registers, only_reads, uniform, single }
+        let cost = program.insts.iter().map(cost).sum::<f64>() + 0.2 * (inputs.len() + outputs.len()) as f64;
+        Compiled { steps, constants, inputs, outputs, registers, only_reads, uniform, cost, single }
+    }
+}
+
+/// About how many nanoseconds an instruction takes for an element. It decides who works, never what comes out.
+fn cost(inst: &Inst) -> f64 {
+    match inst {
+        Inst::Input(_) | Inst::Scalar(_) | Inst::Const(_) => 0.0,
+        Inst::Unary(..) => 1.0,
+        Inst::Binary(..) | Inst::Select(..) | Inst::Cast(_) => 0.2,
     }
 }
 

@@ -522,6 +522,18 @@ impl Backward for ElementwiseBackward {
         tensors.collect()
     }
 
+    fn is_packed(&self) -> bool {
+        self.saved.lock().iter().flatten().any(|(_, value)| value.is_packed())
+    }
+
+    fn check_saved(&self, node: &NodeRef) -> Result<()> {
+        self.saved.lock().iter().flatten().try_for_each(|(_, value)| value.body(node).map(drop))
+    }
+
+    fn weight(&self) -> u64 {
+        self.spec.executable.program().len() as u64 / 2 + 1
+    }
+
     fn freed(&self) -> Option<Vec<Cow<'static, str>>> {
         let names = self.spec.names.iter().copied().chain([RESULT]);
         self.saved.lock().is_none().then(|| names.map(Cow::Borrowed).collect())
