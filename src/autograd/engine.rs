@@ -5,7 +5,10 @@
 //! outputs, retained gradients, capture, node pre-hooks, the node, node post-hooks. Nothing recurses.
 
 mod accumulate;
+mod ahead;
 mod entry;
+mod fit;
+mod ready;
 mod task;
 
 pub use accumulate::AccumulateGrad;

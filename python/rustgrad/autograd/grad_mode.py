@@ -268,8 +268,8 @@ class _Switch(_ModeGuard):
 class set_multithreading_enabled(_Switch):
     """Whether backwards started on this thread may run on several threads: at once, or for the block of a `with`.
 
-    The engine runs each backward on the thread that started it so far, with the flag on or off; the flag is kept for
-    callers and for an engine that divides the work. Thread-local, on at first.
+    Gradients have the same bits either way, and hooks run on the thread that started the backward, in the same order.
+    Kernels of operations are not concerned; for those see `set_num_threads`. Thread-local, on at first.
 
     Args:
         mode: whether other threads may be used.

@@ -1,17 +1,19 @@
 //! One run of the engine over one graph.
 
+use super::ahead::{Done, Sharing, Taken};
+use super::fit::fit;
+use super::ready::Ready;
 use crate::autograd::hooks::{run_tensor_hook, snapshot};
-use crate::autograd::mode::GradMode;
+use crate::autograd::mode::{GradMode, is_multithreading_enabled};
 use crate::autograd::node::{Call, Edge, Grads, NodeRef, Zeros};
 use crate::autograd::observe::{Observer, Unobserved, observer};
 use crate::error::{Error, Result, bail};
 use crate::ops;
-use crate::shape::expandable;
 use crate::tensor::Tensor;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::cell::RefCell;
-use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -21,6 +23,11 @@ static INTERRUPT: OnceLock<fn() -> Result<()>> = OnceLock::new();
 /// Installs the question whether the user has interrupted; an error stops the backward.
 pub fn set_interrupt_hook(hook: fn() -> Result<()>) {
     let _ = INTERRUPT.set(hook);
+}
+
+/// Asks.
+fn interrupted() -> Result<()> {
+    INTERRUPT.get().map_or(Ok(()), |ask| ask())
 }
 
 /// How many nodes run between two such questions.
@@ -46,7 +53,7 @@ pub(super) struct Task {
 }
 
 /// What does not change while a backward runs.
-struct Graph {
+pub(super) struct Graph {
     id: u32,
     nodes: Vec<NodeRef>,
     /// Numbers of nodes that carry another backward's mark.
@@ -71,9 +78,29 @@ impl Graph {
         (self.id as u64) << 32 | number as u64
     }
 
+    /// The nodes, by number.
+    pub(super) fn nodes(&self) -> &[NodeRef] {
+        &self.nodes
+    }
+
+    /// Whether threads may share it: nobody watches, nothing is recorded, the user has not forbidden it.
+    pub(super) fn may_share(&self) -> bool {
+        self.observer.is_none() && !self.create_graph && is_multithreading_enabled()
+    }
+
+    /// Whether more happens at a node than that it runs: it is left out, or gradients are captured there.
+    pub(super) fn is_watched(&self, number: u32) -> bool {
+        let left_out = self.needed.as_ref().is_some_and(|needed| !needed[number as usize]);
+        let captured = || {
+            let outputs = self.nodes[number as usize].outputs.len() as u32;
+            (0..outputs).any(|nr| self.captures.contains_key(&(number, nr)))
+        };
+        left_out || (!self.captures.is_empty() && captured())
+    }
+
     /// The number of a node that takes part.
     #[inline]
-    fn number(&self, node: &NodeRef) -> Option<u32> {
+    pub(super) fn number(&self, node: &NodeRef) -> Option<u32> {
         let mark = node.mark.load(Ordering::Relaxed);
         if (mark >> 32) as u32 == self.id {
             return Some(mark as u32);
@@ -106,34 +133,6 @@ impl Drop for Graph {
         }
         // Newest first, so that each node goes while those it points to are still held here.
         self.nodes.drain(..).for_each(drop);
-    }
-}
-
-/// Nodes for which nothing more is to come, by sequence number, the newest first.
-#[derive(Default)]
-struct Ready {
-    /// The newest, kept out of the heap: in a chain it is the only one.
-    newest: Option<(u64, u32)>,
-    others: BinaryHeap<(u64, u32)>,
-}
-
-impl Ready {
-    #[inline]
-    fn push(&mut self, sequence: u64, number: u32) {
-        let item = (sequence, number);
-        match self.newest {
-            None if self.others.peek().is_none_or(|other| *other < item) => self.newest = Some(item),
-            Some(newest) if newest < item => {
-                self.newest = Some(item);
-                self.others.push(newest);
-            }
-            _ => self.others.push(item),
-        }
-    }
-
-    #[inline]
-    fn pop(&mut self) -> Option<u32> {
-        self.newest.take().or_else(|| self.others.pop()).map(|(_, number)| number)
     }
 }
 
@@ -284,8 +283,9 @@ impl Task {
         let _mode = GradMode::set(self.graph.create_graph);
         let Task { graph, mut progress } = self;
         let graph = Running::start(graph);
-        let graph = &*graph.0;
+        let graph = &graph.0;
         let progress = &mut progress;
+        let mut sharing = Sharing::Undecided;
         for (k, (edge, grad)) in roots.into_iter().enumerate() {
             if let Some((node, number)) = edge.node().and_then(|n| Some((n, graph.number(n)?))) {
                 let grad = fit(node, k, &edge, grad)?;
@@ -301,15 +301,27 @@ impl Task {
         let mut polled = 0;
         while let Some(number) = ready.pop() {
             polled += 1;
-            if polled % NODES_PER_POLL == 0
-                && let Some(ask) = INTERRUPT.get()
-            {
-                ask()?;
+            if polled % NODES_PER_POLL == 0 {
+                interrupted()?;
             }
             let node = &graph.nodes[number as usize];
-            let grads = std::mem::take(&mut progress.grads[number as usize]);
+            let mut grads = std::mem::take(&mut progress.grads[number as usize]);
             let zeros = Zeros::default();
-            let grads = if progress.zeros.is_empty() {
+            if ready.has_others() {
+                sharing.decide(graph, &mut ready);
+            }
+            let mut done = None;
+            if let Sharing::Yes(ahead) = &sharing {
+                ahead.offer(ready.fresh().filter(|other| *other != number), &mut progress.grads);
+                match ahead.take(number, interrupted)? {
+                    Taken::Not => {}
+                    Taken::Back(back) => grads = back,
+                    Taken::Done(result) => done = Some(result),
+                }
+            }
+            let grads = if let Some(done) = done {
+                graph.retire(number, done, &zeros)
+            } else if progress.zeros.is_empty() {
                 graph.step(number, grads, &zeros, results)
             } else {
                 graph.step_among_zeros(number, grads, &zeros, &progress.zeros, results)
@@ -365,18 +377,44 @@ impl Graph {
             self.capture(number, &grads, results);
             return Ok(Grads::new());
         }
+        let out = self.compute(number, grads, zeros, !self.keep_graph)?;
+        if !self.keep_graph {
+            node.body.release();
+        }
+        Ok(out)
+    }
+
+    /// The gradients of a node's inputs from those of its outputs. `last` says that the node is released right after.
+    #[inline]
+    pub(super) fn compute(&self, number: u32, grads: Grads, zeros: &Zeros, last: bool) -> Result<Grads> {
+        let node = &self.nodes[number as usize];
         let asks = |needed: &Vec<bool>| {
             node.edges.iter().map(|e| e.node().is_some_and(|n| self.is_wanted(n, needed))).collect()
         };
         let asked: Option<SmallVec<[bool; 4]>> = self.needed.as_ref().map(asks);
         let attended = node.hooks().is_some() || self.observer.is_some();
-        let last = !self.keep_graph && !attended;
+        let last = last && !attended;
         let call = Call { node, asked: asked.as_deref(), last, create_graph: self.create_graph, zeros };
-        let out = if attended { self.attended(&call, grads)? } else { node.body.backward(&call, grads)? };
+        if attended { self.attended(&call, grads) } else { node.body.backward(&call, grads) }
+    }
+
+    /// Takes over what another thread computed for a node. What it had saved must not have changed until now, where it would
+    /// have been read had the caller come to it.
+    #[cold]
+    fn retire(&self, number: u32, done: Done, zeros: &Zeros) -> Result<Grads> {
+        let node = &self.nodes[number as usize];
+        node.body.check_saved(node)?;
+        let out = done.grads?;
+        zeros.copy(&done.zeros);
         if !self.keep_graph {
             node.body.release();
         }
         Ok(out)
+    }
+
+    /// A node's gradient `k` as the output that it is for wants it.
+    pub(super) fn fitting(&self, node: &NodeRef, k: usize, grad: Tensor) -> Result<Tensor> {
+        if node.body.fits() { Ok(grad) } else { fit(node, k, &node.edges[k], grad) }
     }
 
     /// Keeps the gradients of a node's outputs that were asked for.
@@ -539,39 +577,4 @@ fn retain(tensor: &Tensor, grad: &Tensor) -> Result<()> {
         Some(old) => ops::sum_of(&old, grad)?,
     };
     tensor.set_grad(Some(if crate::autograd::is_grad_enabled() { kept } else { kept.detach() }))
-}
-
-/// Makes a gradient fit the output it belongs to: reduced if it is broadcast, cast if it is of another dtype.
-#[inline]
-fn fit(node: &NodeRef, k: usize, edge: &Edge, grad: Tensor) -> Result<Tensor> {
-    let Some(meta) = edge.node().and_then(|n| n.outputs.get(edge.nr as usize)) else { return Ok(grad) };
-    let (same_shape, same_dtype) = {
-        let body = &grad.state().body;
-        (body.layout.sizes == meta.sizes, body.dtype == meta.dtype)
-    };
-    if same_shape && same_dtype {
-        return Ok(grad);
-    }
-    misfit(node, k, &meta.sizes, meta.dtype, grad)
-}
-
-#[cold]
-fn misfit(node: &NodeRef, k: usize, sizes: &[usize], dtype: crate::DType, mut grad: Tensor) -> Result<Tensor> {
-    if grad.sizes()[..] != *sizes {
-        if !expandable(sizes, &grad.sizes()) {
-            return Err(Error::runtime(
-                "backward",
-                format!(
-                    "Function {} returned an invalid gradient at index {k} - got {:?} but expected shape compatible with {sizes:?}",
-                    node.name(),
-                    grad.sizes()
-                ),
-            ));
-        }
-        grad = ops::sum_to_size(&grad, sizes)?;
-    }
-    if grad.dtype() != dtype {
-        grad = ops::to_dtype(&grad, dtype)?;
-    }
-    Ok(grad)
 }

@@ -1,0 +1,327 @@
+"""Several threads, the same bits: kernels in slices, nodes computed ahead, effects in the order of one thread."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import rustgrad as torch
+
+F = torch.nn.functional
+COUNTS = (1, 2, 4, 8)
+
+
+@pytest.fixture(autouse=True)
+def _restore() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def digest(*tensors: torch.Tensor) -> str:
+    whole = hashlib.sha256()
+    for tensor in tensors:
+        whole.update(tensor.detach().contiguous().numpy().tobytes())
+    return whole.hexdigest()
+
+
+def test_the_number_of_threads_is_kept_and_checked() -> None:
+    for n in COUNTS:
+        torch.set_num_threads(n)
+        assert torch.get_num_threads() == n
+    for wrong in (0, -1, 1000):
+        with pytest.raises(RuntimeError):
+            torch.set_num_threads(wrong)
+    with pytest.raises(TypeError):
+        torch.set_num_threads(2.0)  # type: ignore[arg-type]
+
+
+# ---- kernels -----------------------------------------------------------------------------------------------------------
+
+
+def values(*sizes: int) -> torch.Tensor:
+    torch.manual_seed(len(sizes))
+    return torch.randn(*sizes)
+
+
+KERNELS: dict[str, Callable[[], torch.Tensor]] = {
+    "add": lambda: values(300_001) + values(300_001),
+    "formula": lambda: F.gelu(values(300_001)),
+    "broadcast": lambda: values(700, 1) * values(1, 701),
+    "strided": lambda: values(700, 701).t().exp(),
+    "reversed": lambda: values(500, 501).flip(0) + values(500, 501)[:, ::1],
+    "in place": lambda: values(300_001).mul_(3).add_(values(300_001)),
+    "in place on a view": lambda: values(600, 600).t().sub_(values(600, 600)),
+    "half": lambda: values(300_001).half() * 2,
+    "sum": lambda: values(3_000_001).sum(),
+    "mean of rows": lambda: values(2_000, 1_001).mean(1),
+    "sum of long rows": lambda: values(3, 700_003).sum(1),
+    "sum of columns": lambda: values(20_003, 50).sum(0),
+    "sum of wide columns": lambda: values(300, 5_003).sum(0),
+    "sum in the middle": lambda: values(7, 4_001, 33).sum(1),
+    "max": lambda: values(3_000_001).amax(),
+    "any": lambda: (values(3_000_001) > 6).any(),
+    "var": lambda: values(400, 3_001).var(1),
+    "softmax": lambda: values(800, 1_001).softmax(1),
+    "softmax of columns": lambda: values(900, 301).log_softmax(0),
+    "layer norm": lambda: F.layer_norm(values(800, 1_001), (1_001,)),
+    "cumsum": lambda: values(500, 2_001).cumsum(1),
+    "median": lambda: values(500, 1_001).median(1).values,
+    "matmul": lambda: values(517, 301) @ values(301, 723),
+    "tall matmul": lambda: values(9_001, 33) @ values(33, 17),
+    "matrix times vector": lambda: values(3_001, 1_003) @ values(1_003),
+    "batched": lambda: values(70, 65, 66) @ values(70, 66, 67),
+    "double": lambda: values(400, 301).double() @ values(301, 402).double(),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_have_the_same_bits_on_any_number_of_threads(name: str) -> None:
+    found = set()
+    for n in COUNTS:
+        torch.set_num_threads(n)
+        found.add(digest(KERNELS[name]()))
+    assert len(found) == 1
+
+
+# ---- backward ----------------------------------------------------------------------------------------------------------
+
+
+class Half(torch.autograd.Function):
+    log: list[str]
+
+    @staticmethod
+    def forward(ctx, x: torch.Tensor) -> torch.Tensor:  # type: ignore[no-untyped-def]
+        return x * 0.5
+
+    @staticmethod
+    def backward(ctx, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[no-untyped-def]
+        Half.log.append(f"function {grad.shape}")
+        return grad * 0.5
+
+
+def random_graph(seed: int, log: list[str]) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Leaves and a loss: branches that share leaves and results, with hooks, functions, views and changes in place."""
+    choice = random.Random(seed)
+    torch.manual_seed(seed)
+    n = choice.choice((8_192, 19_200, 38_400))
+    leaves = [torch.randn(n, requires_grad=True) for _ in range(choice.randint(1, 4))]
+    pool: list[torch.Tensor] = list(leaves)
+    for branch in range(choice.randint(2, 12)):
+        x = choice.choice(pool)
+        for _ in range(choice.randint(1, 12)):
+            kind = choice.randrange(12)
+            if kind == 0:
+                x = x * choice.choice(pool)
+            elif kind == 1:
+                x = x + choice.choice(leaves)
+            elif kind == 2:
+                x = (x * 0.3).tanh()
+            elif kind == 3:
+                x = x.view(-1, 8).softmax(1).view(-1)
+            elif kind == 4:
+                x = (x.view(8, -1).t().contiguous().view(-1, 64) @ torch.eye(64)).reshape(-1)
+            elif kind == 5:
+                x = Half.apply(x)
+            elif kind == 6:
+                x = x.clone()
+                x[: n // 2].mul_(0.5)
+            elif kind == 7:
+                x = x * 1.5
+                x.register_hook(lambda grad, mine=branch: log.append(f"hook {mine}"))
+            elif kind == 8:
+                x = torch.cat([part * 2 for part in x.split(n // 2)])
+            elif kind == 9:
+                x = x.sin() * x.cos()
+            elif kind == 10:
+                x = x.relu() + x.sigmoid()
+            else:
+                x = (x - x.mean()) * 0.9
+        pool.append(x)
+    if choice.random() < 0.5:
+        leaves[0].register_post_accumulate_grad_hook(lambda leaf: log.append("accumulated"))
+    if choice.random() < 0.5:
+        pool[-1].retain_grad() if not pool[-1].is_leaf else None
+    loss = sum((x.mean() for x in pool[len(leaves) :]), torch.zeros(()))
+    return leaves, loss
+
+
+def outcome(seed: int, threads: int) -> tuple[str, list[str]]:
+    torch.set_num_threads(threads)
+    log: list[str] = []
+    Half.log = log
+    leaves, loss = random_graph(seed, log)
+    loss.backward()
+    return digest(*(leaf.grad for leaf in leaves if leaf.grad is not None)), log
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_gradients_and_hooks_do_not_depend_on_the_number_of_threads(seed: int) -> None:
+    first = outcome(seed, 1)
+    for threads in COUNTS[1:]:
+        for _ in range(3):
+            assert outcome(seed, threads) == first
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(60, 300))
+def test_nor_do_they_in_many_runs(seed: int) -> None:
+    first = outcome(seed, 1)
+    for threads in COUNTS[1:]:
+        for _ in range(100):
+            assert outcome(seed, threads) == first
+
+
+def branches(
+    count: int, leaves: list[torch.Tensor], change: Callable[[int, torch.Tensor], torch.Tensor]
+) -> torch.Tensor:
+    outs = []
+    for k in range(count):
+        x = leaves[k % len(leaves)]
+        for _ in range(4):
+            x = (x * 0.7).tanh()
+        outs.append(change(k, x).sum())
+    return torch.stack(outs).sum()
+
+
+@pytest.mark.parametrize("threads", COUNTS)
+def test_hooks_see_the_effects_of_what_came_before_and_no_others(threads: int) -> None:
+    torch.set_num_threads(threads)
+    leaves = [torch.randn(50_000, requires_grad=True) for _ in range(6)]
+    seen: list[tuple[int, list[bool]]] = []
+
+    def watched(k: int, x: torch.Tensor) -> torch.Tensor:
+        x.register_hook(lambda grad: seen.append((k, [leaf.grad is not None for leaf in leaves])))
+        return x
+
+    branches(6, leaves, watched).backward()
+    assert seen == [(k, [j > k for j in range(6)]) for k in reversed(range(6))]
+
+
+class Fails(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: torch.Tensor) -> torch.Tensor:  # type: ignore[no-untyped-def]
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[no-untyped-def]
+        raise KeyError("third")
+
+
+@pytest.mark.parametrize("threads", COUNTS)
+def test_an_error_leaves_what_one_thread_would_leave(threads: int) -> None:
+    torch.set_num_threads(threads)
+    leaves = [torch.randn(50_000, requires_grad=True) for _ in range(6)]
+    loss = branches(6, leaves, lambda k, x: Fails.apply(x) if k == 3 else x)
+    with pytest.raises(KeyError, match="third"):
+        loss.backward()
+    assert [leaf.grad is not None for leaf in leaves] == [False] * 4 + [True] * 2
+    again = [torch.randn(50_000, requires_grad=True) for _ in range(6)]
+    branches(6, again, lambda k, x: x).backward()
+    assert all(leaf.grad is not None for leaf in again)
+
+
+@pytest.mark.parametrize("threads", COUNTS)
+def test_a_saved_value_that_a_hook_changes_is_an_error_on_any_number_of_threads(threads: int) -> None:
+    torch.set_num_threads(threads)
+    leaves = [torch.randn(50_000, requires_grad=True) for _ in range(6)]
+    factor = torch.ones(50_000)
+
+    def change(k: int, x: torch.Tensor) -> torch.Tensor:
+        if k == 5:
+            x.register_hook(lambda grad: (factor.add_(1), None)[1])
+        return x * factor if k == 0 else x
+
+    loss = branches(6, leaves, change)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    assert [leaf.grad is not None for leaf in leaves] == [False] + [True] * 5
+
+
+def test_backwards_of_many_threads_share_the_pool() -> None:
+    torch.set_num_threads(4)
+    wrong: list[object] = []
+
+    def work(seed: int) -> None:
+        torch.manual_seed(seed)
+        leaves = [torch.randn(30_000, requires_grad=True) for _ in range(4)]
+        for _ in range(5):
+            for leaf in leaves:
+                leaf.grad = None
+            branches(8, leaves, lambda k, x: x).backward()
+            found = digest(*(leaf.grad for leaf in leaves if leaf.grad is not None))
+            results.setdefault(seed, found)
+            if results[seed] != found:
+                wrong.append(seed)
+
+    results: dict[int, str] = {}
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == [] and len(results) == 6
+
+
+def run(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_environment_says_how_many() -> None:
+    assert run("import rustgrad; print(rustgrad.get_num_threads())", RUSTGRAD_NUM_THREADS="3") == "3"
+
+
+BUSY = """
+import os, rustgrad as torch
+torch.set_num_threads(4)
+def step():
+    leaves = [torch.randn(50_000, requires_grad=True) for _ in range(6)]
+    outs = []
+    for x in leaves:
+        for _ in range(4):
+            x = (x * 0.7).tanh()
+        outs.append(x.sum())
+    torch.stack(outs).sum().backward()
+    assert all(leaf.grad is not None for leaf in leaves)
+step()
+"""
+
+
+def test_the_interpreter_ends_with_workers_asleep() -> None:
+    assert run(BUSY + "print('done')") == "done"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_child_starts_a_pool_of_its_own() -> None:
+    fork = """
+child = os.fork()
+if child == 0:
+    step()
+    os._exit(7)
+step()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert run(BUSY + fork) == "7"
+
+
+@pytest.mark.row("A1.multithreading")
+def test_sharing_can_be_forbidden() -> None:
+    torch.set_num_threads(2)
+    with torch.autograd.set_multithreading_enabled(False):
+        assert outcome(1, 2) == outcome(1, 1)
