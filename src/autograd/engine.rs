@@ -12,5 +12,6 @@ mod ready;
 mod task;
 
 pub use accumulate::AccumulateGrad;
+pub use ahead::is_shared;
 pub use entry::{BackwardOptions, GradOptions, backward, grad};
 pub use task::{current_task, nesting, queue_callback, runs_whole, set_interrupt_hook, will_run};

@@ -11,11 +11,13 @@
 //! so what the node holds is the context's property, whoever holds the node; and to hold the node is to hold the context.
 //!
 //! The collector asks each wrapper twice and must get the same answer: nothing may change in between. It holds the
-//! interpreter meanwhile, so only threads that let go of it count, and while there are any, nothing is shown.
+//! interpreter meanwhile, so only threads that let go of it count, and those of the pool, which never have it; while there
+//! are any, nothing is shown.
 
 use super::graph::PyNode;
 use super::tensor::PyTensor;
 use super::{callsite, function};
+use crate::autograd::engine::is_shared;
 use crate::autograd::held::Held;
 use crate::autograd::node::NodeRef;
 use crate::tensor::Tensor;
@@ -196,7 +198,7 @@ fn object_of(payload: &(dyn std::any::Any + Send + Sync)) -> Option<*const Py<Py
 
 /// Whether the graph may be looked into: it holds Python objects, and nobody can be changing it.
 fn is_open() -> bool {
-    PAYLOADS.load(Ordering::Relaxed) > 0 && DETACHED.load(Ordering::Relaxed) == 0
+    PAYLOADS.load(Ordering::Relaxed) > 0 && DETACHED.load(Ordering::Relaxed) == 0 && !is_shared()
 }
 
 /// Shows what belongs to a wrapper, but for the reference `own`.

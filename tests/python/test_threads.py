@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import random
@@ -243,6 +244,27 @@ def test_a_saved_value_that_a_hook_changes_is_an_error_on_any_number_of_threads(
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
     assert [leaf.grad is not None for leaf in leaves] == [False] + [True] * 5
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_collections_in_hooks_take_nothing_that_is_in_use(threads: int) -> None:
+    torch.set_num_threads(threads)
+    for _ in range(10):
+        leaves = [torch.randn(20_000, requires_grad=True) for _ in range(6)]
+        calls: list[int] = []
+
+        def collected(k: int, x: torch.Tensor, calls: list[int] = calls) -> torch.Tensor:
+            def collect(grad: torch.Tensor) -> None:
+                gc.collect()
+                calls.append(k)
+
+            x = Half.apply(x)
+            x.register_hook(collect)
+            return x
+
+        Half.log = []
+        branches(6, leaves, collected).backward()
+        assert calls == [5, 4, 3, 2, 1, 0] and len(Half.log) == 6
 
 
 def test_backwards_of_many_threads_share_the_pool() -> None:

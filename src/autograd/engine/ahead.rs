@@ -10,13 +10,14 @@ use super::ready::Ready;
 use super::task::Graph;
 use crate::autograd::mode::GradMode;
 use crate::autograd::node::{Grads, NodeRef, Zeros};
-use crate::error::{Result, bail};
+use crate::error::{Error, Result, bail};
 use crate::shape::numel;
 use crate::threads::{self, Forked, Work};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A run of fewer nanoseconds than this is not worth handing over.
@@ -27,6 +28,14 @@ const GRAPH: u64 = 150_000;
 const WINDOW: usize = 256 << 20;
 /// How often a caller that waits looks whether the user wants to stop.
 const PATIENCE: Duration = Duration::from_millis(10);
+
+/// Backwards that are shared now.
+static SHARED: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether threads of the pool may be at work on graphs, beside the threads that run backwards.
+pub fn is_shared() -> bool {
+    SHARED.load(Ordering::Acquire) > 0
+}
 
 /// What a thread computed for a node.
 pub(super) struct Done {
@@ -96,6 +105,7 @@ impl Ahead {
         if total < GRAPH || !graph.may_share() || threads::num_threads() < 2 {
             return None;
         }
+        SHARED.fetch_add(1, Ordering::AcqRel);
         let mut consumers = vec![0; graph.nodes().len()];
         for edge in graph.nodes().iter().flat_map(|node| &node.edges) {
             if let Some(number) = edge.node().and_then(|to| graph.number(to)) {
@@ -214,7 +224,10 @@ impl Ahead {
         loop {
             let node = &self.graph.nodes()[number as usize];
             let zeros = Zeros::default();
-            let mut result = self.graph.compute(number, grads, &zeros, false);
+            // A panic would be a bug; whoever waits for the node is told.
+            let compute = || self.graph.compute(number, grads, &zeros, false);
+            let mut result = catch_unwind(AssertUnwindSafe(compute))
+                .unwrap_or_else(|_| Err(Error::runtime("backward", "internal error: a derivative panicked")));
             let mut onward = None;
             if let (Ok(out), Some((k, next))) = (&mut result, self.next(node))
                 && self.is_pure(next)
@@ -259,6 +272,7 @@ impl Ahead {
         let done = std::mem::take(&mut board.done);
         drop(board);
         drop((offers, done));
+        SHARED.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
