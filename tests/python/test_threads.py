@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -204,6 +205,40 @@ def test_hooks_see_the_effects_of_what_came_before_and_no_others(threads: int) -
 
     branches(6, leaves, watched).backward()
     assert seen == [(k, [j > k for j in range(6)]) for k in reversed(range(6))]
+
+
+@pytest.mark.parametrize("threads", COUNTS)
+@pytest.mark.parametrize("factor", [None, 3.0])
+def test_a_hook_registered_in_backward_is_run_and_heard(threads: int, factor: float | None) -> None:
+    torch.set_num_threads(threads)
+    leaves = [torch.ones(50_000, requires_grad=True) for _ in range(6)]
+    kept: dict[int, torch.Tensor] = {}
+    seen: list[int] = []
+
+    def late(grad: torch.Tensor) -> torch.Tensor | None:
+        seen.append(0)
+        return None if factor is None else grad * factor
+
+    def keep(k: int, x: torch.Tensor) -> torch.Tensor:
+        kept[k] = x
+        if k == 5:
+            x.register_hook(lambda grad: (time.sleep(0.02), kept[0].register_hook(late), None)[2])
+        return x
+
+    branches(6, leaves, keep).backward()
+    assert seen == [0]
+    first, last = leaves[0].grad, leaves[1].grad
+    assert first is not None and last is not None and torch.allclose(first, last * (factor or 1.0))
+
+
+@pytest.mark.parametrize("threads", COUNTS)
+def test_zero_that_is_known_reaches_leaves(threads: int) -> None:
+    torch.set_num_threads(threads)
+    leaves = [torch.randn(50_000, requires_grad=True) for _ in range(6)]
+    inner = [(leaf * 0.7).tanh().exp() for leaf in leaves]
+    firsts = torch.autograd.grad(sum((x.relu().sum() for x in inner), torch.zeros(())), inner, create_graph=True)
+    sum((first.sum() for first in firsts), torch.zeros(())).backward()
+    assert all(leaf.grad is not None and not leaf.grad.any() for leaf in leaves)
 
 
 class Fails(torch.autograd.Function):

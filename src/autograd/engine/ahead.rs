@@ -42,6 +42,10 @@ pub(super) struct Done {
     pub grads: Result<Grads>,
     pub zeros: Zeros,
     bytes: usize,
+    /// What it was computed from.
+    given: Grads,
+    /// The node with which the run went on, and to which one of the gradients went instead of being put aside.
+    onward: Option<u32>,
 }
 
 #[derive(Default)]
@@ -51,6 +55,8 @@ struct Board {
     /// Nodes that somebody computes.
     taken: HashSet<u32>,
     done: HashMap<u32, Done>,
+    /// Nodes that somebody computes from what turned out not to be their gradient.
+    revoked: HashSet<u32>,
     /// Bytes of `done`.
     aside: usize,
     /// Threads that are at work here.
@@ -101,8 +107,7 @@ impl Ahead {
     /// The means to share a backward, if that is worth it.
     #[cold]
     pub(super) fn new(graph: &Arc<Graph>) -> Option<Arc<Ahead>> {
-        let total: u64 = graph.nodes().iter().map(cost).sum();
-        if total < GRAPH || !graph.may_share() || threads::num_threads() < 2 {
+        if !graph.may_share() || threads::num_threads() < 2 || graph.nodes().iter().map(cost).sum::<u64>() < GRAPH {
             return None;
         }
         SHARED.fetch_add(1, Ordering::AcqRel);
@@ -128,7 +133,10 @@ impl Ahead {
         let mut fresh = 0;
         for head in heads {
             // Somebody may have come to it already, in the course of a run.
-            if self.touched[head as usize].load(Ordering::Relaxed) || self.worth(head) < WORTH {
+            let touched = self.touched[head as usize].load(Ordering::Relaxed);
+            // What only zero reaches does not run.
+            let reached = grads[head as usize].iter().any(Option::is_some);
+            if touched || !reached || self.worth(head) < WORTH {
                 continue;
             }
             self.touched[head as usize].store(true, Ordering::Relaxed);
@@ -197,7 +205,17 @@ impl Ahead {
         loop {
             if let Some(done) = board.done.remove(&number) {
                 board.aside -= done.bytes;
-                return Ok(Taken::Done(done));
+                // A hook that was registered since has to see the gradient, and may give another to what follows.
+                let hooked = self.graph.nodes()[number as usize].hooks().is_some();
+                let revoked = board.revoked.remove(&number);
+                if hooked || revoked {
+                    board.revoked.extend(done.onward);
+                }
+                return Ok(match (revoked, hooked) {
+                    (true, _) => Taken::Not,
+                    (false, true) => Taken::Back(done.given),
+                    (false, false) => Taken::Done(done),
+                });
             }
             if self.process.since() {
                 bail!(runtime "backward", "the process was forked while this backward ran on several threads, which the child does not have; fork before backward, or use set_multithreading_enabled(False)");
@@ -224,6 +242,7 @@ impl Ahead {
         loop {
             let node = &self.graph.nodes()[number as usize];
             let zeros = Zeros::default();
+            let given = grads.clone();
             // A panic would be a bug; whoever waits for the node is told.
             let compute = || self.graph.compute(number, grads, &zeros, false);
             let mut result = catch_unwind(AssertUnwindSafe(compute))
@@ -242,11 +261,13 @@ impl Ahead {
                     None
                 }
             });
-            let bytes = result.as_ref().map_or(0, |out| out.iter().flatten().map(bytes).sum());
+            let put = result.iter().flatten().chain(&given).flatten();
+            let bytes = put.map(bytes).sum();
             let mut board = self.board.lock();
             board.aside += bytes;
-            board.done.insert(number, Done { grads: result, zeros, bytes });
             let goes_on = onward.filter(|_| !board.stop);
+            let onward = goes_on.as_ref().map(|(next, _)| *next);
+            board.done.insert(number, Done { grads: result, zeros, bytes, given, onward });
             if let Some((next, _)) = &goes_on {
                 board.taken.insert(*next);
                 // Before anybody can learn of the result that leads to it.
@@ -278,9 +299,9 @@ impl Ahead {
 
 /// How a node stands when the caller comes to it.
 pub(super) enum Taken {
-    /// It was never offered.
+    /// It was never offered, or was computed in vain.
     Not,
-    /// It was offered, and nobody took it: the gradients that came in.
+    /// The gradients that came in for it: nobody took it, or it has to be computed again.
     Back(Grads),
     /// Somebody computed it.
     Done(Done),
