@@ -6,7 +6,9 @@ use super::mode;
 use super::node::{Edge, Meta, NodeRef};
 use crate::error::{Error, Result, bail};
 use crate::tensor::{Body, Tensor};
+use parking_lot::Mutex;
 use std::cell::RefCell;
+use std::ops::DerefMut;
 use std::sync::Arc;
 
 /// Functions that put saved values away when they are saved, and bring them back when they are needed.
@@ -304,6 +306,27 @@ impl Away {
         }
         Ok(body)
     }
+}
+
+/// Puts another value in the place of number `k` of what a node saved; false if there is none.
+pub fn replace<K>(
+    list: &Mutex<Option<impl DerefMut<Target = [(K, SavedTensor)]>>>,
+    k: usize,
+    value: SavedTensor,
+) -> bool {
+    let mut saved = list.lock();
+    let Some(slot) = saved.as_mut().and_then(|s| s.get_mut(k)) else { return false };
+    let old = std::mem::replace(&mut slot.1, value);
+    // What it held is let go of without the lock.
+    drop(saved);
+    drop(old);
+    true
+}
+
+/// Shows what the values hold that a node saved.
+pub fn held_in<K>(list: &Mutex<Option<impl DerefMut<Target = [(K, SavedTensor)]>>>, visit: &mut Visit<'_>) {
+    let Some(saved) = list.try_lock() else { return };
+    saved.iter().flat_map(|s| s.iter()).for_each(|(_, value)| value.held(visit));
 }
 
 /// The error of using a graph whose saved values are gone.

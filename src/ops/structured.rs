@@ -6,7 +6,7 @@ use super::op::{Kind, Op, Outputs, Returns};
 use crate::autograd::held::Visit;
 use crate::autograd::mode::{self, GradMode};
 use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, SavedAttribute};
-use crate::autograd::saved::{SavedTensor, freed};
+use crate::autograd::saved::{self, SavedTensor, freed};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::Layout;
@@ -352,17 +352,11 @@ impl Backward for StructuredBackward {
     }
 
     fn replace_saved(&self, k: usize, value: SavedTensor) -> bool {
-        let mut saved = self.saved.lock();
-        let Some(slot) = saved.as_mut().and_then(|s| s.get_mut(k)) else { return false };
-        let old = std::mem::replace(&mut slot.1, value);
-        drop(saved);
-        drop(old);
-        true
+        saved::replace(&self.saved, k, value)
     }
 
     fn held(&self, visit: &mut Visit<'_>) {
-        let Some(saved) = self.saved.try_lock() else { return };
-        saved.iter().flatten().for_each(|(_, value)| value.held(visit));
+        saved::held_in(&self.saved, visit);
     }
 }
 

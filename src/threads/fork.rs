@@ -7,7 +7,7 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 static WATCH: Once = Once::new();
 
 /// How many forks lie between this process and the one that loaded the library.
-pub fn generation() -> u32 {
+fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 

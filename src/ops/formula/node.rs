@@ -6,7 +6,7 @@ use super::spec::{GradSpec, Spec};
 use crate::autograd::held::Visit;
 use crate::autograd::mode;
 use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, NodeRef, SavedAttribute};
-use crate::autograd::saved::{SavedTensor, freed};
+use crate::autograd::saved::{self, SavedTensor, freed};
 use crate::backend::{Sink, Source as Values};
 use crate::error::{Result, bail};
 use crate::ops::inplace;
@@ -540,16 +540,10 @@ impl Backward for ElementwiseBackward {
     }
 
     fn replace_saved(&self, k: usize, value: SavedTensor) -> bool {
-        let mut saved = self.saved.lock();
-        let Some(slot) = saved.as_mut().and_then(|s| s.get_mut(k)) else { return false };
-        let old = std::mem::replace(&mut slot.1, value);
-        drop(saved);
-        drop(old);
-        true
+        saved::replace(&self.saved, k, value)
     }
 
     fn held(&self, visit: &mut Visit<'_>) {
-        let Some(saved) = self.saved.try_lock() else { return };
-        saved.iter().flatten().for_each(|(_, value)| value.held(visit));
+        saved::held_in(&self.saved, visit);
     }
 }
