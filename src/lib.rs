@@ -15,6 +15,7 @@ pub mod callsite;
 pub mod device;
 pub mod dtype;
 pub mod error;
+mod few;
 pub mod ops;
 pub mod program;
 #[cfg(feature = "python")]

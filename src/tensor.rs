@@ -21,9 +21,10 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::shape::Layout;
 use crate::storage::Storage;
+use once_cell::race::OnceBox;
 use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
 
 /// An n-dimensional array with autograd. Cloning shares: it is a second handle to the same tensor (for a copy of the
 /// elements see [`Tensor::copy`](crate::ops), PyTorch's `clone`).
@@ -34,7 +35,7 @@ pub struct Tensor(pub(crate) Arc<Impl>);
 pub struct Impl {
     state: Mutex<State>,
     flags: AtomicU8,
-    extra: OnceLock<Box<Extra>>,
+    extra: OnceBox<Extra>,
     /// The Python object that stands for this tensor, not owned: a new one is made when it is null or dying.
     pub(crate) python: AtomicPtr<()>,
 }
@@ -147,7 +148,7 @@ impl Tensor {
         Tensor(Arc::new(Impl {
             state: Mutex::new(state),
             flags: AtomicU8::new(flags),
-            extra: OnceLock::new(),
+            extra: OnceBox::new(),
             python: AtomicPtr::new(std::ptr::null_mut()),
         }))
     }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 const ROOMS: &[(&str, &[&str])] = &[
     ("callsite", &[]),
     ("error", &["callsite"]),
+    ("few", &[]),
     ("dtype", &["error", "shape", "device", "scalar"]),
     ("shape", &["error", "dtype", "device", "scalar"]),
     ("device", &["error", "dtype", "shape", "scalar"]),
@@ -26,12 +27,12 @@ const ROOMS: &[(&str, &[&str])] = &[
             "ops",
         ],
     ),
-    ("autograd", &["threads", "callsite", "error", "dtype", "shape", "device", "scalar", "tensor", "ops"]),
+    ("autograd", &["threads", "callsite", "error", "few", "dtype", "shape", "device", "scalar", "tensor", "ops"]),
     (
         "ops",
         &[
-            "callsite", "error", "dtype", "shape", "device", "scalar", "storage", "program", "backend", "tensor",
-            "autograd",
+            "callsite", "error", "few", "dtype", "shape", "device", "scalar", "storage", "program", "backend",
+            "tensor", "autograd",
         ],
     ),
     ("python", EVERYTHING),
@@ -40,8 +41,8 @@ const ROOMS: &[(&str, &[&str])] = &[
 ];
 
 const EVERYTHING: &[&str] = &[
-    "threads", "callsite", "error", "dtype", "shape", "device", "scalar", "storage", "program", "backend", "tensor",
-    "autograd", "ops", "python",
+    "threads", "callsite", "error", "few", "dtype", "shape", "device", "scalar", "storage", "program", "backend",
+    "tensor", "autograd", "ops", "python",
 ];
 
 /// Names that the crate root re-exports, and the rooms they stand for.

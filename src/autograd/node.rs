@@ -7,8 +7,10 @@ use super::saved::SavedTensor;
 use crate::callsite::CallSite;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::few::{MostlyOne, MostlyTwo};
 use crate::shape::Dims;
 use crate::tensor::Tensor;
+use once_cell::race::OnceBox;
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -24,20 +26,30 @@ pub type NodeRef = Arc<Node>;
 /// A step of the graph.
 pub struct Node<B: ?Sized = dyn Backward> {
     /// Where its gradients go, one edge per differentiable input in argument order.
-    pub edges: SmallVec<[Edge; 2]>,
+    pub edges: Edges,
     /// What each of its outputs is: the gradients that come in must have these shapes and dtypes.
-    pub outputs: SmallVec<[Meta; 1]>,
+    pub outputs: MostlyOne<Meta>,
     /// Nodes made later have larger numbers, and larger ones than the nodes they point to.
     pub sequence: u64,
     /// The line of the user's program that recorded it.
     pub site: CallSite,
     /// The engine's mark: which backward holds the node, and its number there.
     pub(super) mark: AtomicU64,
-    hooks: OnceLock<Box<NodeHooks>>,
-    /// The Python object that stands for this node, not owned.
-    pub(crate) python: AtomicPtr<()>,
+    /// What few nodes have.
+    extra: OnceBox<Extra>,
     /// What it computes.
     pub body: B,
+}
+
+/// A node's edges.
+pub type Edges = MostlyTwo<Edge>;
+
+/// What few nodes have: hooks, a face.
+#[derive(Default)]
+struct Extra {
+    hooks: OnceLock<NodeHooks>,
+    /// The Python object that stands for the node, not owned.
+    python: AtomicPtr<()>,
 }
 
 /// Shape and dtype of a node's output.
@@ -207,17 +219,26 @@ pub struct Edge {
     node: Option<NodeRef>,
     /// Which output of the node.
     pub nr: u32,
+    /// No information: a byte that is always the same leaves lists of edges the others to tell one from two.
+    _spare: Spare,
+}
+
+#[derive(Clone, Copy, Default)]
+#[repr(u8)]
+enum Spare {
+    #[default]
+    Always = 1,
 }
 
 impl Edge {
     /// An edge to output `nr` of a node.
     #[inline]
     pub fn new(node: NodeRef, nr: u32) -> Edge {
-        Edge { node: Some(node), nr }
+        Edge { node: Some(node), nr, _spare: Spare::Always }
     }
 
     /// An edge to nothing: the input does not require a gradient.
-    pub const NONE: Edge = Edge { node: None, nr: 0 };
+    pub const NONE: Edge = Edge { node: None, nr: 0, _spare: Spare::Always };
 
     /// Makes it point to output `nr` of a node. Where many edges are made this beats moving a new one into place.
     #[inline(always)]
@@ -309,34 +330,19 @@ fn next_sequence(edges: &[Edge]) -> u64 {
 impl<B: Backward + 'static> Node<B> {
     /// A node with a fresh sequence number. Inlined, so that its parts are moved but once.
     #[inline(always)]
-    pub fn shared(edges: SmallVec<[Edge; 2]>, outputs: SmallVec<[Meta; 1]>, body: B) -> NodeRef {
+    pub fn shared(edges: Edges, outputs: MostlyOne<Meta>, body: B) -> NodeRef {
         let sequence = next_sequence(&edges);
         Node::with_sequence(edges, outputs, sequence, CallSite::here(), body)
     }
 
     /// A node that the engine runs as soon as it is ready: `AccumulateGrad`.
-    pub(super) fn shared_first(outputs: SmallVec<[Meta; 1]>, body: B) -> NodeRef {
-        Node::with_sequence(SmallVec::new(), outputs, u64::MAX, CallSite::default(), body)
+    pub(super) fn shared_first(outputs: MostlyOne<Meta>, body: B) -> NodeRef {
+        Node::with_sequence(Edges::None, outputs, u64::MAX, CallSite::default(), body)
     }
 
     #[inline(always)]
-    fn with_sequence(
-        edges: SmallVec<[Edge; 2]>,
-        outputs: SmallVec<[Meta; 1]>,
-        sequence: u64,
-        site: CallSite,
-        body: B,
-    ) -> NodeRef {
-        Arc::new(Node {
-            edges,
-            outputs,
-            sequence,
-            site,
-            mark: AtomicU64::new(0),
-            hooks: OnceLock::new(),
-            python: AtomicPtr::new(std::ptr::null_mut()),
-            body,
-        })
+    fn with_sequence(edges: Edges, outputs: MostlyOne<Meta>, sequence: u64, site: CallSite, body: B) -> NodeRef {
+        Arc::new(Node { edges, outputs, sequence, site, mark: AtomicU64::new(0), extra: OnceBox::new(), body })
     }
 }
 
@@ -362,12 +368,22 @@ impl Node {
     /// Its hooks, if any were ever registered.
     #[inline]
     pub fn hooks(&self) -> Option<&NodeHooks> {
-        self.hooks.get().map(|b| &**b)
+        self.extra.get()?.hooks.get()
     }
 
     /// Its hooks, to register one.
     pub fn hooks_mut(&self) -> &NodeHooks {
-        self.hooks.get_or_init(Default::default)
+        self.extra.get_or_init(Box::default).hooks.get_or_init(Default::default)
+    }
+
+    /// Where the Python object that stands for it is noted, if there ever was one.
+    pub(crate) fn python(&self) -> Option<&AtomicPtr<()>> {
+        Some(&self.extra.get()?.python)
+    }
+
+    /// [`python`](Self::python), to note one.
+    pub(crate) fn python_mut(&self) -> &AtomicPtr<()> {
+        &self.extra.get_or_init(Box::default).python
     }
 }
 

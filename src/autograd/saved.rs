@@ -55,13 +55,20 @@ pub(super) fn set_all_hooks(hooks: Vec<Arc<dyn SavedHooks>>) {
     drop(HOOKS.replace(hooks));
 }
 
-/// A tensor saved for backward.
+/// A tensor saved for backward: the values that forward saw, with the version they had, or what hooks keep in their place.
 #[derive(Clone)]
-pub struct SavedTensor {
-    /// The values that forward saw; nothing if a hook has them.
-    body: Option<Arc<Body>>,
-    origin: Origin,
-    version: u32,
+pub struct SavedTensor(Kept);
+
+#[derive(Clone)]
+enum Kept {
+    /// The tensor itself.
+    Input { body: Arc<Body>, version: u32, tensor: Tensor },
+    /// This output of the node that holds it.
+    Result { body: Arc<Body>, version: u32, nr: u32 },
+    /// A copy of an input that was about to be overwritten, with the history it had.
+    Copy { body: Arc<Body>, version: u32, history: Box<Edge> },
+    /// Put away by hooks.
+    Away(Arc<Away>),
 }
 
 /// Where a saved value is.
@@ -70,18 +77,6 @@ pub enum Holding<'a> {
     Here(&'a Body, Option<&'a Tensor>),
     /// With the hooks, which keep this in its place.
     Away(&'a Meta, &'a dyn Packed),
-}
-
-#[derive(Clone)]
-enum Origin {
-    /// The tensor itself.
-    Input(Tensor),
-    /// This output of the node that holds it.
-    Result(u32),
-    /// A copy of an input that was about to be overwritten, with the history it had.
-    Copy(Edge),
-    /// Put away by hooks.
-    Away(Arc<Away>),
 }
 
 /// A value that hooks keep.
@@ -115,7 +110,7 @@ impl SavedTensor {
     /// [`input`](Self::input) of a tensor that is no inference tensor, where no hooks are installed.
     #[inline]
     pub(crate) fn plain_input(tensor: &Tensor, body: Arc<Body>) -> SavedTensor {
-        SavedTensor { version: body.version(), body: Some(body), origin: Origin::Input(tensor.clone()) }
+        SavedTensor(Kept::Input { version: body.version(), body, tensor: tensor.clone() })
     }
 
     /// Saves a copy of an input's values, together with the history the input had.
@@ -126,7 +121,7 @@ impl SavedTensor {
         if mode::is_packing() {
             return SavedTensor::put_away(op, Tensor::at_edge(body, history.clone()), history, None);
         }
-        Ok(SavedTensor { version: body.version(), body: Some(body), origin: Origin::Copy(history) })
+        Ok(SavedTensor(Kept::Copy { version: body.version(), body, history: Box::new(history) }))
     }
 
     /// Saves output `nr` of the node that will hold it.
@@ -144,7 +139,7 @@ impl SavedTensor {
     /// [`result`](Self::result) where no hooks are installed.
     #[inline]
     pub(crate) fn plain_result(body: Arc<Body>, nr: u32) -> SavedTensor {
-        SavedTensor { version: body.version(), body: Some(body), origin: Origin::Result(nr) }
+        SavedTensor(Kept::Result { version: body.version(), body, nr })
     }
 
     fn put_away(op: &'static str, value: Tensor, history: Edge, result: Option<u32>) -> Result<SavedTensor> {
@@ -159,14 +154,13 @@ impl SavedTensor {
     /// `RuntimeError` if hooks have it already, or change it; whatever a hook raises.
     pub fn packed_by(&self, hooks: &dyn SavedHooks) -> Result<SavedTensor> {
         const OP: &str = "register_hooks";
-        let Some(body) = &self.body else {
-            bail!(runtime OP, "Calling register_hooks on a saved tensor whose hooks have already been set. Hint: only one pair of hooks is allowed at a time.");
-        };
-        let (history, result) = match &self.origin {
-            Origin::Input(tensor) => (tensor.edge()?, None),
-            Origin::Result(nr) => (Edge::NONE, Some(*nr)),
-            Origin::Copy(edge) => (edge.clone(), None),
-            Origin::Away(away) => (away.history.clone(), away.result),
+        let (body, history, result) = match &self.0 {
+            Kept::Input { body, tensor, .. } => (body, tensor.edge()?, None),
+            Kept::Result { body, nr, .. } => (body, Edge::NONE, Some(*nr)),
+            Kept::Copy { body, history, .. } => (body, (**history).clone(), None),
+            Kept::Away(_) => {
+                bail!(runtime OP, "Calling register_hooks on a saved tensor whose hooks have already been set. Hint: only one pair of hooks is allowed at a time.")
+            }
         };
         // As in PyTorch, hooks that come later get the values alone.
         SavedTensor::hand_to(hooks, OP, Tensor::from_shared(body.clone()), history, result)
@@ -189,36 +183,35 @@ impl SavedTensor {
             bail!(runtime op, "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook cannot be modified by in-place operations as this can lead to unexpected side-effects. Please open an issue if you need to perform in-place operations on the input to a pack hook.");
         }
         let meta = Meta { sizes: body.layout.sizes.clone(), dtype: body.dtype };
-        let away = Away { packed, history, result, meta };
-        Ok(SavedTensor { body: None, origin: Origin::Away(Arc::new(away)), version })
+        Ok(SavedTensor(Kept::Away(Arc::new(Away { packed, history, result, meta }))))
     }
 
     /// Whether hooks have it.
     #[inline]
     pub fn is_packed(&self) -> bool {
-        matches!(self.origin, Origin::Away(_))
+        matches!(self.0, Kept::Away(_))
     }
 
     /// What is kept, as reports show it: no hook runs and no value is read.
     pub fn holding(&self) -> Holding<'_> {
-        match (&self.origin, &self.body) {
-            (Origin::Away(away), _) => Holding::Away(&away.meta, &*away.packed),
-            (Origin::Input(tensor), Some(body)) => Holding::Here(body, Some(tensor)),
-            (_, body) => Holding::Here(body.as_ref().expect("what no hook has is here"), None),
+        match &self.0 {
+            Kept::Away(away) => Holding::Away(&away.meta, &*away.packed),
+            Kept::Input { body, tensor, .. } => Holding::Here(body, Some(tensor)),
+            Kept::Result { body, .. } | Kept::Copy { body, .. } => Holding::Here(body, None),
         }
     }
 
     /// Shows what it holds. Copies of it share what hooks keep, which is then nobody's alone.
     pub fn held(&self, visit: &mut Visit<'_>) {
-        match &self.origin {
-            Origin::Input(tensor) => visit(Held::Tensor(tensor)),
-            Origin::Result(_) => {}
-            Origin::Copy(edge) => edge.held(visit),
-            Origin::Away(away) if Arc::strong_count(away) == 1 => {
+        match &self.0 {
+            Kept::Input { tensor, .. } => visit(Held::Tensor(tensor)),
+            Kept::Result { .. } => {}
+            Kept::Copy { history, .. } => history.held(visit),
+            Kept::Away(away) if Arc::strong_count(away) == 1 => {
                 away.history.held(visit);
                 away.packed.held(visit);
             }
-            Origin::Away(_) => {}
+            Kept::Away(_) => {}
         }
     }
 
@@ -228,9 +221,14 @@ impl SavedTensor {
     /// `RuntimeError` if they were modified in place.
     #[inline]
     pub fn body(&self, node: &NodeRef) -> Result<Option<&Arc<Body>>> {
-        let Some(body) = &self.body else { return Ok(None) };
+        let (body, version) = match &self.0 {
+            Kept::Input { body, version, .. }
+            | Kept::Result { body, version, .. }
+            | Kept::Copy { body, version, .. } => (body, *version),
+            Kept::Away(_) => return Ok(None),
+        };
         let now = body.version();
-        if now != self.version { Err(self.modified(body, node, now)) } else { Ok(Some(body)) }
+        if now != version { Err(self.modified(body, node, version, now)) } else { Ok(Some(body)) }
     }
 
     /// The values, wherever they are. A hook may run: the caller holds no lock.
@@ -238,9 +236,9 @@ impl SavedTensor {
     /// # Errors
     /// `RuntimeError` if they were modified in place; whatever a hook raises.
     pub fn fetch(&self, node: &NodeRef) -> Result<Arc<Body>> {
-        match (self.body(node)?, &self.origin) {
-            (None, Origin::Away(away)) => away.fetch(),
+        match (self.body(node)?, &self.0) {
             (Some(body), _) => Ok(body.clone()),
+            (None, Kept::Away(away)) => away.fetch(),
             (None, _) => Err(freed(node)),
         }
     }
@@ -251,13 +249,13 @@ impl SavedTensor {
     /// `RuntimeError` if it was modified in place; whatever a hook raises.
     pub fn unpack(&self, node: &NodeRef) -> Result<Tensor> {
         let body = self.fetch(node)?;
-        let edge = match &self.origin {
+        let edge = match &self.0 {
             // A tensor that was given other data since (`x.data = t`) comes back as forward saw it.
-            Origin::Input(tensor) if Arc::ptr_eq(&tensor.body(), &body) => return Ok(tensor.clone()),
-            Origin::Input(tensor) => tensor.edge()?,
-            Origin::Result(nr) => Edge::new(node.clone(), *nr),
-            Origin::Copy(edge) => edge.clone(),
-            Origin::Away(away) => match away.result {
+            Kept::Input { tensor, .. } if Arc::ptr_eq(&tensor.body(), &body) => return Ok(tensor.clone()),
+            Kept::Input { tensor, .. } => tensor.edge()?,
+            Kept::Result { nr, .. } => Edge::new(node.clone(), *nr),
+            Kept::Copy { history, .. } => (**history).clone(),
+            Kept::Away(away) => match away.result {
                 Some(nr) => Edge::new(node.clone(), nr),
                 None => away.history.clone(),
             },
@@ -267,23 +265,22 @@ impl SavedTensor {
     }
 
     #[cold]
-    fn modified(&self, body: &Body, node: &NodeRef, now: u32) -> Error {
-        let of = match &self.origin {
-            Origin::Result(nr) => Some((node.operation(), *nr)),
-            Origin::Input(t) => {
-                let edge = t.grad_fn_as_is();
+    fn modified(&self, body: &Body, node: &NodeRef, expected: u32, now: u32) -> Error {
+        let of = match &self.0 {
+            Kept::Result { nr, .. } => Some((node.operation(), *nr)),
+            Kept::Input { tensor, .. } => {
+                let edge = tensor.grad_fn_as_is();
                 edge.node().map(|n| (n.operation(), edge.nr))
             }
-            Origin::Copy(_) | Origin::Away(_) => None,
+            Kept::Copy { .. } | Kept::Away(_) => None,
         };
         let of = of.map_or(String::new(), |(name, nr)| format!(", which is output {nr} of {name},"));
         Error::runtime(
             "backward",
             format!(
-                "one of the variables needed for gradient computation has been modified by an inplace operation: [torch.{}Tensor {:?}]{of} is at version {now}; expected version {} instead. Hint: the backtrace further above shows the operation that failed to compute its gradient. The variable in question was changed in there or anywhere later. Good luck!",
+                "one of the variables needed for gradient computation has been modified by an inplace operation: [torch.{}Tensor {:?}]{of} is at version {now}; expected version {expected} instead. Hint: the backtrace further above shows the operation that failed to compute its gradient. The variable in question was changed in there or anywhere later. Good luck!",
                 body.dtype.legacy(),
                 body.layout.sizes,
-                self.version,
             ),
         )
         .at(format!("saved for {} by", node.name()), node.site)
@@ -308,15 +305,37 @@ impl Away {
     }
 }
 
+/// An item of a node's list of saved values.
+pub trait Item {
+    /// The value.
+    fn value(&self) -> &SavedTensor;
+    /// The value, to put another in its place.
+    fn value_mut(&mut self) -> &mut SavedTensor;
+}
+
+impl Item for SavedTensor {
+    fn value(&self) -> &SavedTensor {
+        self
+    }
+    fn value_mut(&mut self) -> &mut SavedTensor {
+        self
+    }
+}
+
+impl<K> Item for (K, SavedTensor) {
+    fn value(&self) -> &SavedTensor {
+        &self.1
+    }
+    fn value_mut(&mut self) -> &mut SavedTensor {
+        &mut self.1
+    }
+}
+
 /// Puts another value in the place of number `k` of what a node saved; false if there is none.
-pub fn replace<K>(
-    list: &Mutex<Option<impl DerefMut<Target = [(K, SavedTensor)]>>>,
-    k: usize,
-    value: SavedTensor,
-) -> bool {
+pub fn replace<I: Item>(list: &Mutex<Option<impl DerefMut<Target = [I]>>>, k: usize, value: SavedTensor) -> bool {
     let mut saved = list.lock();
     let Some(slot) = saved.as_mut().and_then(|s| s.get_mut(k)) else { return false };
-    let old = std::mem::replace(&mut slot.1, value);
+    let old = std::mem::replace(slot.value_mut(), value);
     // What it held is let go of without the lock.
     drop(saved);
     drop(old);
@@ -324,9 +343,9 @@ pub fn replace<K>(
 }
 
 /// Shows what the values hold that a node saved.
-pub fn held_in<K>(list: &Mutex<Option<impl DerefMut<Target = [(K, SavedTensor)]>>>, visit: &mut Visit<'_>) {
+pub fn held_in<I: Item>(list: &Mutex<Option<impl DerefMut<Target = [I]>>>, visit: &mut Visit<'_>) {
     let Some(saved) = list.try_lock() else { return };
-    saved.iter().flat_map(|s| s.iter()).for_each(|(_, value)| value.held(visit));
+    saved.iter().flat_map(|s| s.iter()).for_each(|item| item.value().held(visit));
 }
 
 /// The error of using a graph whose saved values are gone.

@@ -7,6 +7,7 @@ use super::formula::{Elementwise, Reduced};
 use super::op::Rule::{Composite as C, Elementwise as E, Structured as S};
 use super::op::{FUNCTION, METHOD, OUT, Outputs, SPECIAL, op};
 use super::structured::{Context, Save, Structured};
+use crate::autograd::mode;
 use crate::autograd::node::Grads;
 use crate::backend::{Executable, Operand, Reduce};
 use crate::dtype::{Category, Compute, DType};
@@ -123,7 +124,19 @@ pub(super) fn align(t: &Tensor, sizes: &[usize], dims: &[usize], keepdim: bool) 
 
 /// A gradient of a reduced result, seen in the shape of the input: dimensions put back, then expanded.
 pub(super) fn restore(grad: &Tensor, sizes: &[usize], dims: &[usize], keepdim: bool) -> Result<Tensor> {
-    align(grad, sizes, dims, keepdim)?.expand(ints(sizes))
+    spread(&align(grad, sizes, dims, keepdim)?, sizes)
+}
+
+/// A gradient expanded to the shape of the input.
+fn spread(grad: &Tensor, sizes: &[usize]) -> Result<Tensor> {
+    if mode::is_grad_enabled() {
+        return grad.expand(ints(sizes));
+    }
+    // What nobody differentiates needs no history, and a view is nothing but another layout.
+    let body = grad.body();
+    let strides = body.layout.broadcast_strides(sizes);
+    let layout = Layout { sizes: sizes.into(), strides, offset: body.layout.offset };
+    Ok(Tensor::from_body(body.with_layout(layout)))
 }
 
 /// Sizes or dimensions as an argument.
@@ -299,7 +312,7 @@ op! {
                 let t = a.tensor(0)?;
                 Ok(smallvec![reduce("sum", t, &all(t.rank()), false, sum_dtype(t, a.opt_dtype(1)), Reduce::Sum)?])
             },
-            backward: Some(|c| Ok(smallvec![c.when(0, |g| super::to_dtype(&g, c.dtype(0))?.expand(ints(c.sizes(0))))?])),
+            backward: Some(|c| Ok(smallvec![c.when(0, |g| spread(&super::to_dtype(&g, c.dtype(0))?, c.sizes(0)))?])),
             saves: &[],
         });
     /// The sum over dimensions (all for `None` or an empty list), pairwise. Integers and bools sum to int64 unless `dtype`

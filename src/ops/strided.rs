@@ -10,6 +10,7 @@ use crate::autograd::held::{Held, Visit};
 use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, NodeRef};
 use crate::backend::cpu;
 use crate::error::{Result, bail};
+use crate::few::MostlyOne;
 use crate::shape::{Dims, Layout, Strides};
 use crate::storage::{Guards, Storage};
 use crate::tensor::{Body, Tensor};
@@ -152,12 +153,11 @@ impl CopySlices {
     /// The node for `base`, whose part `view` was modified by `inner`.
     pub(crate) fn node(base: &Tensor, view: &Body, inner: NodeRef) -> Result<NodeRef> {
         let body = base.body();
-        let mut edges: SmallVec<[Edge; 2]> = smallvec![base.edge()?];
-        edges.extend(inner.edges.iter().skip(1).cloned());
+        let edges = std::iter::once(base.edge()?).chain(inner.edges.iter().skip(1).cloned()).collect();
         let relative = Layout { offset: view.layout.offset.wrapping_sub(body.layout.offset), ..view.layout.clone() };
         let compact = Layout { offset: 0, ..body.layout.clone() };
         let meta = Meta { sizes: body.layout.sizes.clone(), dtype: body.dtype };
-        Ok(Node::shared(edges, smallvec![meta], CopySlices { inner, base: compact, view: relative }))
+        Ok(Node::shared(edges, MostlyOne::One(meta), CopySlices { inner, base: compact, view: relative }))
     }
 }
 

@@ -5,7 +5,7 @@ use super::args::{Arg, Args, Read};
 use super::op::{Kind, Op, Outputs, Returns};
 use crate::autograd::held::Visit;
 use crate::autograd::mode::{self, GradMode};
-use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, SavedAttribute};
+use crate::autograd::node::{Backward, Call, Edge, Edges, Grads, Meta, Node, SavedAttribute};
 use crate::autograd::saved::{self, SavedTensor, freed};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -264,8 +264,7 @@ pub(super) fn record_as(
         saved.push((save, value));
     }
     let meta = |b: Arc<Body>| Meta { sizes: b.layout.sizes.clone(), dtype: b.dtype };
-    let edges: SmallVec<[Edge; 2]> =
-        tensors.iter().map(|t| t.map_or(Ok(Edge::NONE), Tensor::edge)).collect::<Result<_>>()?;
+    let edges = tensors.iter().map(|t| t.map_or(Ok(Edge::NONE), Tensor::edge)).collect::<Result<Edges>>()?;
     let body = StructuredBackward {
         op,
         name,

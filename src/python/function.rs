@@ -9,9 +9,10 @@ use super::identity::{wrap, wrap_new};
 use super::tensor::PyTensor;
 use crate::autograd::held::{Held, Visit};
 use crate::autograd::mode::{self, GradMode};
-use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, NodeRef, SavedAttribute};
+use crate::autograd::node::{Backward, Call, Edge, Edges, Grads, Meta, Node, NodeRef, SavedAttribute};
 use crate::autograd::saved::{SavedTensor, freed};
 use crate::dtype::DType;
+use crate::few::MostlyOne;
 use crate::ops;
 use crate::shape::Dims;
 use crate::tensor::{Creation, Tensor};
@@ -19,7 +20,6 @@ use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyUserWarning};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
-use smallvec::SmallVec;
 use std::any::Any;
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -329,14 +329,14 @@ impl<'py> Apply<'_, 'py> {
     fn record(&self, outputs: &[Option<Tensor>], fresh: &[Option<Tensor>]) -> PyResult<()> {
         // A node's outputs are those of `forward`, also where they are no tensors and get no gradient.
         let results: Vec<Option<u32>> = (0..).zip(fresh).map(|(nr, t)| t.as_ref().map(|_| nr)).collect();
-        let metas: SmallVec<[Meta; 1]> = fresh
+        let metas = fresh
             .iter()
             .map(|t| match t.as_ref().map(Tensor::body) {
                 Some(body) => Meta { sizes: body.layout.sizes.clone(), dtype: body.dtype },
                 None => Meta { sizes: Dims::new(), dtype: DType::F32 },
             })
             .collect();
-        let edges: SmallVec<[Edge; 2]> = self.inputs.iter().flatten().map(Tensor::edge).collect::<Result<_, _>>()?;
+        let edges: Edges = self.inputs.iter().flatten().map(Tensor::edge).collect::<Result<_, _>>()?;
         let saved = self.saved(outputs, &results)?;
         let class = self.ctx.get_type();
         let node = Node::shared(
@@ -447,8 +447,8 @@ pub(super) fn _refuse_second<'py>(t: &Bound<'py, PyTensor>) -> PyResult<Bound<'p
     let body = out.body();
     let meta = Meta { sizes: body.layout.sizes.clone(), dtype: body.dtype };
     let node = Node::shared(
-        SmallVec::new(),
-        SmallVec::from_elem(meta, 1),
+        Edges::None,
+        MostlyOne::One(meta),
         Refusal("trying to differentiate twice a function that was marked with @once_differentiable"),
     );
     out.set_history(Edge::new(node, 0));

@@ -199,8 +199,20 @@ enum Link {
 impl Drop for PyNode {
     fn drop(&mut self) {
         if let Some(node) = self.try_node() {
-            self.slot.clear(&node.python);
+            forget(&self.slot, &node);
         }
+    }
+}
+
+/// The living object of a node.
+fn object_of<'py>(py: Python<'py>, node: &Node) -> Option<Bound<'py, PyNode>> {
+    alive(py, node.python()?)
+}
+
+/// Has a node no longer name the object with this slot.
+fn forget(slot: &Slot, node: &Node) {
+    if let Some(named) = node.python() {
+        slot.clear(named);
     }
 }
 
@@ -221,7 +233,7 @@ fn class_of<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
 
 /// The object of a node, for a moment's use: where it is a custom function's context, it does not keep the graph.
 fn wrap_loosely<'py>(py: Python<'py>, node: &NodeRef) -> PyResult<Bound<'py, PyAny>> {
-    match alive::<PyNode>(py, &node.python) {
+    match object_of(py, node) {
         Some(object) => Ok(object.into_any()),
         None => wrap_node(py, node),
     }
@@ -235,14 +247,14 @@ pub(super) fn _grad_fn<'py>(t: &Bound<'py, PyTensor>) -> PyResult<Option<Bound<'
 
 /// The object of a node.
 pub(super) fn wrap_node<'py>(py: Python<'py>, node: &NodeRef) -> PyResult<Bound<'py, PyAny>> {
-    if let Some(object) = alive::<PyNode>(py, &node.python) {
+    if let Some(object) = object_of(py, node) {
         object.get().keep(node);
         return Ok(object.into_any());
     }
     let object = class_of(py, &node.name())?.call0()?;
     let inner = object.cast::<PyNode>()?;
     *inner.get().node.lock() = Some(Link::Strong(node.clone()));
-    inner.get().slot.fill(object.as_ptr(), &node.python);
+    inner.get().slot.fill(object.as_ptr(), node.python_mut());
     Ok(object)
 }
 
@@ -280,7 +292,7 @@ impl PyNode {
     /// Makes this object, which lies at `address`, the node's own.
     pub(super) fn attach(&self, node: &NodeRef, address: *mut pyo3::ffi::PyObject) {
         *self.node.lock() = Some(Link::Weak(Arc::downgrade(node)));
-        self.slot.fill(address, &node.python);
+        self.slot.fill(address, node.python_mut());
     }
 }
 
@@ -377,7 +389,7 @@ impl PyNode {
         let link = self.node.lock().take_if(|link| matches!(link, Link::Strong(_)));
         if let Some(Link::Strong(node)) = link {
             function::bind(&node, false);
-            self.slot.clear(&node.python);
+            forget(&self.slot, &node);
         }
     }
 }

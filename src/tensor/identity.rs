@@ -148,11 +148,11 @@ impl Tensor {
     }
 
     pub(crate) fn extra(&self) -> &Extra {
-        self.0.extra.get_or_init(Default::default)
+        self.0.extra.get_or_init(Box::default)
     }
 
     pub(crate) fn existing_extra(&self) -> Option<&Extra> {
-        self.0.extra.get().map(|b| &**b)
+        self.0.extra.get()
     }
 
     pub(crate) fn view_info(&self) -> Option<&ViewInfo> {

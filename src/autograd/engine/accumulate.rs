@@ -5,9 +5,9 @@ use crate::autograd::hooks::snapshot;
 use crate::autograd::mode;
 use crate::autograd::node::{Backward, Call, Grads, Meta, Node, NodeRef};
 use crate::error::Result;
+use crate::few::MostlyOne;
 use crate::ops;
 use crate::tensor::{Body, Tensor};
-use smallvec::smallvec;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ impl AccumulateGrad {
     /// The node for a leaf with its body. [`Tensor::edge`] makes it on demand and finds it again while it lives.
     pub(crate) fn node(leaf: &Tensor, body: &Body) -> NodeRef {
         let meta = Meta { sizes: body.layout.sizes.clone(), dtype: body.dtype };
-        Node::shared_first(smallvec![meta], AccumulateGrad { leaf: leaf.clone() })
+        Node::shared_first(MostlyOne::One(meta), AccumulateGrad { leaf: leaf.clone() })
     }
 }
 

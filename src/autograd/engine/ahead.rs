@@ -112,7 +112,7 @@ impl Ahead {
         }
         SHARED.fetch_add(1, Ordering::AcqRel);
         let mut consumers = vec![0; graph.nodes().len()];
-        for edge in graph.nodes().iter().flat_map(|node| &node.edges) {
+        for edge in graph.nodes().iter().flat_map(|node| &*node.edges) {
             if let Some(number) = edge.node().and_then(|to| graph.number(to)) {
                 consumers[number as usize] += 1;
             }

@@ -4,6 +4,7 @@
 use super::element;
 use super::plain;
 use super::reduce;
+use super::single;
 use super::vm::{BLOCK, Compiled, Machine};
 use crate::backend::{Operand, Reduce};
 use crate::dtype::DType;
@@ -89,7 +90,8 @@ impl Executable {
         how: Reduce,
     ) -> Result<()> {
         if let Some(compiled) = self.whole()
-            && plain::run(compiled, sizes, inputs, scalars, outputs)
+            && (plain::run(compiled, sizes, inputs, scalars, outputs)
+                || single::run(compiled, sizes, inputs, outputs, how))
         {
             return Ok(());
         }

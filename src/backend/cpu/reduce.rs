@@ -128,6 +128,8 @@ macro_rules! with_number {
     };
 }
 
+pub(super) use with_number;
+
 /// Calls a generic loop compiled for the CPU's vector unit, with the kind of reduction as a constant.
 macro_rules! vectorised {
     ($fma:expr, $how:expr, $f:ident::<$T:ty>($($arg:expr),*)) => {
@@ -210,6 +212,12 @@ mod avx2 {
     pub(super) unsafe fn accumulate<T: Number, const H: u8>(acc: &mut [T], row: &[T]) {
         super::accumulate::<T, H>(acc, row)
     }
+}
+
+/// Up to a block of values combined as a row of them is.
+pub(super) fn row<T: Number>(how: Reduce, x: &[T]) -> T {
+    let fma = super::has_fma();
+    vectorised!(fma, how, lanes::<T>(x))
 }
 
 /// The sum of a slice, in the order in which a reduction over memory adds.

@@ -34,7 +34,7 @@ pub(super) struct Compiled {
     pub outputs: Vec<(Slot, Compute)>,
     registers: usize,
     /// Whether the program is nothing but its one input.
-    only_reads: bool,
+    pub only_reads: bool,
     /// The dtype of all inputs and outputs, if they have one and its memory is its register format.
     pub uniform: Option<DType>,
     /// About how many nanoseconds an element takes.

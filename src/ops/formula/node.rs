@@ -5,10 +5,11 @@ use super::run::{apply, execute, results};
 use super::spec::{GradSpec, Spec};
 use crate::autograd::held::Visit;
 use crate::autograd::mode;
-use crate::autograd::node::{Backward, Call, Edge, Grads, Meta, Node, NodeRef, SavedAttribute};
+use crate::autograd::node::{Backward, Call, Edge, Edges, Grads, Meta, Node, NodeRef, SavedAttribute};
 use crate::autograd::saved::{self, SavedTensor, freed};
 use crate::backend::{Sink, Source as Values};
 use crate::error::{Result, bail};
+use crate::few::MostlyOne;
 use crate::ops::inplace;
 use crate::program::Source;
 use crate::scalar::Scalar;
@@ -27,21 +28,31 @@ struct ElementwiseBackward {
     /// Whether it was recorded on the fast path: operands and result are plain, and they and the gradients are of one shape
     /// and float dtype.
     plain: bool,
-    /// The index space, where it is not the shape of the output.
-    sizes: Option<Box<Dims>>,
-    /// The shape in which a reduced output broadcasts to the index space, where it is not the output's own.
-    aligned: Option<Box<Dims>>,
-    scalars: SmallVec<[Scalar; 1]>,
-    /// Forward values by source; `None` once freed.
+    /// The inputs, as a mask, that needed a gradient.
+    needs: u32,
+    shapes: Option<Box<Shapes>>,
+    scalars: MostlyOne<Scalar>,
+    /// Forward values, as the gradient for `needs` reads them; `None` once freed.
     saved: Mutex<Option<Saved>>,
     /// Whether any are there. Changed under the lock.
     keeps: AtomicBool,
 }
 
+/// Shapes that are not those of the output.
+struct Shapes {
+    /// The index space.
+    sizes: Dims,
+    /// The shape in which a reduced output broadcasts to the index space, where it is not the output's own.
+    aligned: Option<Dims>,
+}
+
+/// Long graphs are made of these: with the counts of its `Arc`, one fills what allocators hand out for it.
+const _: () = assert!(size_of::<Node<ElementwiseBackward>>() + 2 * size_of::<usize>() <= 224);
+
 /// The name of a saved result among a node's attributes.
 const RESULT: &str = "result";
 
-type Saved = SmallVec<[(Source, SavedTensor); 1]>;
+type Saved = MostlyOne<SavedTensor>;
 
 /// Whether the gradient that would be recorded reads input `k`.
 pub(super) fn reads_input(spec: &Spec, tensors: &[Tensor], k: u16) -> bool {
@@ -78,7 +89,7 @@ pub(super) fn record(
 
 /// Where the gradients of a call's operands go. An in-place call asks before it changes its target: afterwards, views of it
 /// have another history.
-pub(super) fn edges(spec: &Spec, tensors: &[Tensor]) -> Result<SmallVec<[Edge; 2]>> {
+pub(super) fn edges(spec: &Spec, tensors: &[Tensor]) -> Result<Edges> {
     spec.edges.iter().map(|e| e.map_or(Ok(Edge::NONE), |k| tensors[k as usize].edge())).collect()
 }
 
@@ -92,7 +103,7 @@ fn history(spec: &Spec, edges: &[Edge], k: u16) -> Edge {
 #[allow(clippy::too_many_arguments, reason = "a call is that many things")]
 pub(super) fn record_in_place(
     spec: &'static Spec,
-    edges: SmallVec<[Edge; 2]>,
+    edges: Edges,
     sizes: &Dims,
     tensors: &[Tensor],
     bodies: &[Arc<Body>],
@@ -113,8 +124,11 @@ pub(super) fn record_quick(
     scalars: &[Scalar],
     out: Arc<Body>,
 ) -> Option<Tensor> {
-    let mut edges = SmallVec::from_buf_and_len([Edge::NONE, Edge::NONE], spec.edges.len().min(2));
-    edges.resize(spec.edges.len(), Edge::NONE);
+    let mut edges = match spec.edges.len() {
+        1 => Edges::One(Edge::NONE),
+        2 => Edges::Two([Edge::NONE, Edge::NONE]),
+        _ => return None,
+    };
     let mut needs = 0;
     for (edge, input) in edges.iter_mut().zip(&spec.edges) {
         if let Some(k) = *input
@@ -133,28 +147,31 @@ pub(super) fn record_quick(
     if needs == 0 {
         return None; // a view without history whose base requires a gradient
     }
-    let mut saved = Saved::new();
-    for &source in &spec.gradient_ref(needs).reads {
-        match source {
-            Source::Input(k) => {
-                let (tensor, state) = operands[k as usize];
-                saved.push((source, SavedTensor::plain_input(tensor, state.body.clone())));
-            }
-            Source::Result(k) => saved.push((source, SavedTensor::plain_result(out.clone(), k as u32))),
+    let save = |source: &Source| match *source {
+        Source::Input(k) => {
+            let (tensor, state) = operands[k as usize];
+            SavedTensor::plain_input(tensor, state.body.clone())
         }
-    }
-    let metas = SmallVec::from_buf([Meta { sizes: out.layout.sizes.clone(), dtype: out.dtype }]);
-    let scalars = SmallVec::from_slice(scalars);
-    let keeps = AtomicBool::new(!saved.is_empty());
-    let saved = Mutex::new(Some(saved));
-    let body = ElementwiseBackward { spec, plain: true, sizes: None, aligned: None, scalars, saved, keeps };
-    Some(Tensor::with_edge(out, Edge::new(Node::shared(edges, metas, body), 0)))
+        Source::Result(k) => SavedTensor::plain_result(out.clone(), k as u32),
+    };
+    let saved: Saved = spec.gradient_ref(needs).reads.iter().map(save).collect();
+    let meta = Meta { sizes: out.layout.sizes.clone(), dtype: out.dtype };
+    let body = ElementwiseBackward {
+        spec,
+        plain: true,
+        needs,
+        shapes: None,
+        scalars: scalars.iter().copied().collect(),
+        keeps: AtomicBool::new(!saved.is_empty()),
+        saved: Mutex::new(Some(saved)),
+    };
+    Some(Tensor::with_edge(out, Edge::new(Node::shared(edges, MostlyOne::One(meta), body), 0)))
 }
 
 #[allow(clippy::too_many_arguments, reason = "a call is that many things")]
 fn make(
     spec: &'static Spec,
-    edges: SmallVec<[Edge; 2]>,
+    edges: Edges,
     sizes: &Dims,
     aligned: Option<&Dims>,
     tensors: &[Tensor],
@@ -162,35 +179,34 @@ fn make(
     scalars: &SmallVec<[Scalar; 2]>,
     outputs: &[Arc<Body>],
 ) -> Result<NodeRef> {
-    let mut saved = Saved::new();
-    let gradient = spec.gradient(needs_mask(tensors), (1 << outputs.len()) - 1);
-    for &source in &gradient.reads {
-        let value = match source {
-            Source::Input(k) => {
-                let (tensor, body) = (&tensors[k as usize], &bodies[k as usize]);
-                // In place, values that change were copied before: the tensor no longer has them.
-                if !Arc::ptr_eq(body, &tensor.body()) {
-                    SavedTensor::copy(spec.op, body.clone(), history(spec, &edges, k))?
-                } else {
-                    SavedTensor::input(spec.op, tensor, body.clone())?
-                }
+    let needs = needs_mask(tensors);
+    let save = |source: &Source| match *source {
+        Source::Input(k) => {
+            let (tensor, body) = (&tensors[k as usize], &bodies[k as usize]);
+            // In place, values that change were copied before: the tensor no longer has them.
+            if !Arc::ptr_eq(body, &tensor.body()) {
+                SavedTensor::copy(spec.op, body.clone(), history(spec, &edges, k))
+            } else {
+                SavedTensor::input(spec.op, tensor, body.clone())
             }
-            Source::Result(k) => SavedTensor::result(spec.op, outputs[k as usize].clone(), k as u32)?,
-        };
-        saved.push((source, value));
-    }
+        }
+        Source::Result(k) => SavedTensor::result(spec.op, outputs[k as usize].clone(), k as u32),
+    };
+    let saved = spec.gradient(needs, spec.all_results()).reads.iter().map(save).collect::<Result<Saved>>()?;
     if !spec.differentiable {
         let metas = outputs.iter().map(|b| Meta { sizes: b.layout.sizes.clone(), dtype: b.dtype }).collect();
         return Ok(Node::shared(edges, metas, NotImplemented { op: spec.op }));
     }
     let metas = outputs.iter().map(|b| Meta { sizes: b.layout.sizes.clone(), dtype: b.dtype }).collect();
     let own_sizes = outputs[0].layout.sizes != *sizes;
+    let aligned = aligned.filter(|a| **a != outputs[0].layout.sizes);
     let body = ElementwiseBackward {
         spec,
         plain: false,
-        sizes: own_sizes.then(|| Box::new(sizes.clone())),
-        aligned: aligned.filter(|a| **a != outputs[0].layout.sizes).map(|a| Box::new(a.clone())),
-        scalars: SmallVec::from_slice(scalars),
+        needs,
+        shapes: (own_sizes || aligned.is_some())
+            .then(|| Box::new(Shapes { sizes: sizes.clone(), aligned: aligned.cloned() })),
+        scalars: scalars.iter().copied().collect(),
         keeps: AtomicBool::new(!saved.is_empty()),
         saved: Mutex::new(Some(saved)),
     };
@@ -217,9 +233,9 @@ impl Backward for NotImplemented {
 }
 
 /// A node that refuses to be differentiated, for an operation whose result is the given body.
-pub(crate) fn not_implemented(op: &'static str, edges: SmallVec<[Edge; 2]>, result: &Body) -> NodeRef {
+pub(crate) fn not_implemented(op: &'static str, edges: Edges, result: &Body) -> NodeRef {
     let meta = Meta { sizes: result.layout.sizes.clone(), dtype: result.dtype };
-    Node::shared(edges, smallvec![meta], NotImplemented { op })
+    Node::shared(edges, MostlyOne::One(meta), NotImplemented { op })
 }
 
 impl ElementwiseBackward {
@@ -230,7 +246,7 @@ impl ElementwiseBackward {
     /// its making and its use.
     fn targets(&self, node: &NodeRef, sizes: &[usize], needs: u32) -> Result<SmallVec<[Option<Dims>; 2]>> {
         let mut targets = SmallVec::new();
-        for (k, (input, edge)) in self.spec.edges.iter().zip(&node.edges).enumerate() {
+        for (k, (input, edge)) in self.spec.edges.iter().zip(&*node.edges).enumerate() {
             if !input.is_some_and(|i| needs >> i & 1 == 1) {
                 continue;
             }
@@ -408,6 +424,12 @@ impl ElementwiseBackward {
         Ok(outputs.into_iter().map(|b| Some(Tensor::from_body(b))).collect())
     }
 
+    /// What is saved, in order.
+    #[inline]
+    fn sources(&self) -> &'static [Source] {
+        &self.spec.gradient(self.needs, self.spec.all_results()).reads
+    }
+
     /// Takes out what is saved, to be dropped without the lock. A node that keeps nothing can be walked again and again, as
     /// in PyTorch.
     #[inline]
@@ -427,7 +449,8 @@ impl ElementwiseBackward {
 
     fn find<'s>(&self, saved: &'s Option<Saved>, node: &NodeRef, source: Source) -> Result<&'s SavedTensor> {
         let saved = saved.as_ref().ok_or_else(|| freed(node))?;
-        saved.iter().find(|(s, _)| *s == source).map(|(_, v)| v).ok_or_else(|| freed(node))
+        let at = self.sources().iter().position(|s| *s == source);
+        at.and_then(|at| saved.get(at)).ok_or_else(|| freed(node))
     }
 }
 
@@ -448,7 +471,7 @@ impl Backward for ElementwiseBackward {
         {
             return Ok(out);
         }
-        if let Some(aligned) = &self.aligned {
+        if let Some(aligned) = self.shapes.as_ref().and_then(|s| s.aligned.as_ref()) {
             for g in grads.iter_mut().flatten() {
                 *g = g.reshape(&**aligned)?;
             }
@@ -481,7 +504,7 @@ impl Backward for ElementwiseBackward {
                 *g = crate::ops::to_dtype(g, *dtype)?;
             }
         }
-        let sizes = self.sizes.as_deref().unwrap_or(&node.outputs[0].sizes);
+        let sizes = self.shapes.as_ref().map_or(&node.outputs[0].sizes, |s| &s.sizes);
         let targets = self.targets(node, sizes, needs)?;
         let results = if mode::is_grad_enabled() {
             let mut tensors: SmallVec<[Tensor; 3]> = grads.iter().flatten().cloned().collect();
@@ -512,7 +535,8 @@ impl Backward for ElementwiseBackward {
 
     fn saved(&self) -> Vec<(Cow<'static, str>, SavedAttribute)> {
         let saved = self.saved.lock();
-        let tensors = saved.iter().flatten().map(|(source, value)| {
+        let values = saved.iter().flat_map(|s| s.iter());
+        let tensors = self.sources().iter().zip(values).map(|(source, value)| {
             let name = match *source {
                 Source::Input(k) => self.spec.names.get(k as usize).copied().unwrap_or("self"),
                 Source::Result(_) => RESULT,
@@ -523,11 +547,11 @@ impl Backward for ElementwiseBackward {
     }
 
     fn is_packed(&self) -> bool {
-        self.saved.lock().iter().flatten().any(|(_, value)| value.is_packed())
+        self.saved.lock().iter().flat_map(|s| s.iter()).any(SavedTensor::is_packed)
     }
 
     fn check_saved(&self, node: &NodeRef) -> Result<()> {
-        self.saved.lock().iter().flatten().try_for_each(|(_, value)| value.body(node).map(drop))
+        self.saved.lock().iter().flat_map(|s| s.iter()).try_for_each(|value| value.body(node).map(drop))
     }
 
     fn weight(&self) -> u64 {

@@ -473,6 +473,12 @@ impl Spec {
         g
     }
 
+    /// All results, as a mask.
+    #[inline]
+    pub(super) fn all_results(&self) -> u32 {
+        (1 << self.outputs.len()) - 1
+    }
+
     /// The gradient of the commonest kind: one result, at most three inputs.
     #[inline]
     pub(super) fn gradient_ref(&self, needs: u32) -> &'static GradSpec {
