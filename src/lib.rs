@@ -23,6 +23,7 @@ mod python;
 pub mod scalar;
 pub mod shape;
 pub mod storage;
+mod sync;
 pub mod tensor;
 pub mod threads;
 

@@ -6,6 +6,6 @@ mod fork;
 mod pool;
 mod slices;
 
-pub use fork::Forked;
+pub use fork::{Forked, Tally};
 pub use pool::{Work, idle, invite, num_threads, set_num_threads, shutdown};
 pub use slices::{each, ranges};

@@ -9,14 +9,15 @@ use std::path::{Path, PathBuf};
 /// A room (a file or folder directly under `src/`) and the rooms it may name beside itself.
 const ROOMS: &[(&str, &[&str])] = &[
     ("callsite", &[]),
+    ("sync", &[]),
     ("error", &["callsite"]),
     ("few", &[]),
     ("dtype", &["error", "shape", "device", "scalar"]),
     ("shape", &["error", "dtype", "device", "scalar"]),
     ("device", &["error", "dtype", "shape", "scalar"]),
     ("scalar", &["error", "dtype", "shape", "device"]),
-    ("threads", &["callsite", "error", "storage"]),
-    ("storage", &["error", "dtype", "device"]),
+    ("threads", &["sync", "callsite", "error", "storage"]),
+    ("storage", &["sync", "error", "dtype", "device"]),
     ("program", &["error", "dtype", "scalar"]),
     ("backend", &["threads", "error", "dtype", "shape", "device", "scalar", "storage", "program"]),
     // Tensors hold the knot of the graph (autograd), and their operators and methods call ops.
@@ -27,7 +28,10 @@ const ROOMS: &[(&str, &[&str])] = &[
             "ops",
         ],
     ),
-    ("autograd", &["threads", "callsite", "error", "few", "dtype", "shape", "device", "scalar", "tensor", "ops"]),
+    (
+        "autograd",
+        &["sync", "threads", "callsite", "error", "few", "dtype", "shape", "device", "scalar", "tensor", "ops"],
+    ),
     (
         "ops",
         &[
@@ -41,7 +45,7 @@ const ROOMS: &[(&str, &[&str])] = &[
 ];
 
 const EVERYTHING: &[&str] = &[
-    "threads", "callsite", "error", "few", "dtype", "shape", "device", "scalar", "storage", "program", "backend",
+    "sync", "threads", "callsite", "error", "few", "dtype", "shape", "device", "scalar", "storage", "program", "backend",
     "tensor", "autograd", "ops", "python",
 ];
 

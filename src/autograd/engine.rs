@@ -6,6 +6,7 @@
 
 mod accumulate;
 mod ahead;
+mod board;
 mod entry;
 mod fit;
 mod ready;

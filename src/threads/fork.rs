@@ -1,7 +1,7 @@
 //! Forks: a child has none of its parent's threads, and finds locks that they held as they were.
 
 use std::sync::Once;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 static WATCH: Once = Once::new();
@@ -25,6 +25,42 @@ impl Forked {
     #[inline]
     pub fn since(self) -> bool {
         self.0 != generation()
+    }
+}
+
+/// Counts what only this process has: a child that is forked off begins at 0.
+pub struct Tally(AtomicU64);
+
+impl Tally {
+    /// Nothing.
+    #[expect(clippy::new_without_default, reason = "for statics")]
+    pub const fn new() -> Tally {
+        Tally(AtomicU64::new(0))
+    }
+
+    /// One more.
+    pub fn add(&self) {
+        self.change(|count| count + 1);
+    }
+
+    /// One less of those that were added in this process.
+    pub fn sub(&self) {
+        self.change(|count| count - 1);
+    }
+
+    /// How many.
+    pub fn get(&self) -> u32 {
+        Tally::here(self.0.load(Ordering::Acquire))
+    }
+
+    /// The count, if it is of this process. It lies behind the process's generation in one word.
+    fn here(word: u64) -> u32 {
+        if (word >> 32) as u32 == generation() { word as u32 } else { 0 }
+    }
+
+    fn change(&self, change: impl Fn(u32) -> u32) {
+        let change = |word| Some((generation() as u64) << 32 | change(Tally::here(word)) as u64);
+        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
     }
 }
 
