@@ -5,7 +5,8 @@
 mod fork;
 mod pool;
 mod slices;
+pub mod trace;
 
 pub use fork::{Forked, Tally};
-pub use pool::{Work, idle, invite, num_threads, set_num_threads, shutdown};
+pub use pool::{Work, idle, invite, num_threads, rouse, set_num_threads, shutdown};
 pub use slices::{each, ranges};

@@ -45,8 +45,8 @@ const ROOMS: &[(&str, &[&str])] = &[
 ];
 
 const EVERYTHING: &[&str] = &[
-    "sync", "threads", "callsite", "error", "few", "dtype", "shape", "device", "scalar", "storage", "program", "backend",
-    "tensor", "autograd", "ops", "python",
+    "sync", "threads", "callsite", "error", "few", "dtype", "shape", "device", "scalar", "storage", "program",
+    "backend", "tensor", "autograd", "ops", "python",
 ];
 
 /// Names that the crate root re-exports, and the rooms they stand for.

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::ops::DerefMut;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Functions that put saved values away when they are saved, and bring them back when they are needed.
 pub trait SavedHooks: Send + Sync {
@@ -27,6 +28,15 @@ pub trait Packed: Send + Sync {
 
 thread_local! {
     static HOOKS: RefCell<Vec<Arc<dyn SavedHooks>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Whether hooks ever put a value away in this process. Most never do, and need not ask each node.
+static PACKED: AtomicBool = AtomicBool::new(false);
+
+/// Whether there may be values that hooks have.
+#[inline]
+pub(super) fn may_be_packed() -> bool {
+    PACKED.load(Ordering::Relaxed)
 }
 
 /// Hands every value that this thread saves from now on to `hooks`, instead of to those installed before.
@@ -175,6 +185,7 @@ impl SavedTensor {
     ) -> Result<SavedTensor> {
         let body = value.body();
         let version = body.version();
+        PACKED.store(true, Ordering::Relaxed);
         let packed = {
             let _mode = mode::GradMode::set(false);
             hooks.pack(&value)?

@@ -15,6 +15,20 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 /// Whether recording is switched on for this thread.
+/// Begins to note who does what when in backwards and shared kernels. False if that is under way.
+#[pyfunction]
+fn _trace_begin() -> bool {
+    crate::threads::trace::begin()
+}
+
+/// Ends it: events `(lane, kind, what, begin, end)`, times in nanoseconds; and the lane of the calling thread.
+#[pyfunction]
+#[allow(clippy::type_complexity)]
+fn _trace_end() -> (u32, Vec<(u32, &'static str, String, u64, u64)>) {
+    let events = crate::threads::trace::end();
+    (crate::threads::trace::lane(), events.into_iter().map(|e| (e.lane, e.kind, e.what, e.begin, e.end)).collect())
+}
+
 #[pyfunction]
 fn is_grad_enabled() -> bool {
     mode::is_grad_switched_on()
@@ -240,6 +254,8 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         get_num_threads,
         _set_num_threads,
         _end_threads,
+        _trace_begin,
+        _trace_end,
         _memory_cached,
         _memory_cache_limit,
         _memory_set_cache_limit,

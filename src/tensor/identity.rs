@@ -29,6 +29,13 @@ pub(crate) struct LeafHooks {
     pub post: List<dyn TensorHook>,
 }
 
+impl LeafHooks {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.tensor.lock().is_empty() && self.post.lock().is_empty()
+    }
+}
+
 /// How a view came to be, which decides whether it may be modified in place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Creation {

@@ -20,6 +20,9 @@ pub trait Work: Send + Sync {
 /// microseconds of work are worth.
 const SPIN: Duration = Duration::from_micros(20);
 
+/// How long one that was woken for work to come looks for it.
+const ROUSED: Duration = Duration::from_micros(200);
+
 /// More workers than this are never made.
 const MOST: usize = 512;
 
@@ -41,6 +44,8 @@ struct Queue {
     workers: Vec<JoinHandle<()>>,
     /// Workers that sleep.
     asleep: usize,
+    /// How often they were woken because there would be work.
+    alarms: u64,
 }
 
 /// The pool of this process. A child that was forked off starts another, since threads are not inherited.
@@ -156,6 +161,21 @@ pub fn invite(work: &Arc<dyn Work>, helpers: usize) {
     }
 }
 
+/// Wakes the workers that sleep: there will be work in a moment.
+pub fn rouse() {
+    let known = POOL.load(Ordering::Acquire);
+    if known.is_null() {
+        return;
+    }
+    // SAFETY: pools are leaked.
+    let pool = unsafe { &*known };
+    let mut queue = pool.queue.lock();
+    if queue.asleep > 0 {
+        queue.alarms += 1;
+        pool.awake.notify_all();
+    }
+}
+
 /// Takes back the invitations to a piece of work that nobody has accepted.
 pub(super) fn withdraw(work: &Arc<dyn Work>) {
     let pool = pool();
@@ -181,25 +201,30 @@ fn run(pool: &'static Pool, number: usize) {
 
 /// An invitation; nothing if the worker is one too many.
 fn next(pool: &Pool, number: usize) -> Option<Arc<dyn Work>> {
-    let since = Instant::now();
+    let mut patience = SPIN;
     loop {
-        if pool.waiting.load(Ordering::Acquire) > 0 || since.elapsed() >= SPIN {
-            break;
+        let since = Instant::now();
+        while pool.waiting.load(Ordering::Acquire) == 0 && since.elapsed() < patience {
+            (0..32).for_each(|_| std::hint::spin_loop());
         }
-        (0..32).for_each(|_| std::hint::spin_loop());
-    }
-    let mut queue = pool.queue.lock();
-    loop {
-        if number + 1 >= queue.threads {
-            return None;
+        let mut queue = pool.queue.lock();
+        loop {
+            if number + 1 >= queue.threads {
+                return None;
+            }
+            if let Some(work) = queue.invitations.pop_front() {
+                pool.waiting.store(queue.invitations.len(), Ordering::Release);
+                return Some(work);
+            }
+            let alarms = queue.alarms;
+            queue.asleep += 1;
+            pool.awake.wait(&mut queue);
+            queue.asleep -= 1;
+            if queue.alarms != alarms && queue.invitations.is_empty() {
+                break;
+            }
         }
-        if let Some(work) = queue.invitations.pop_front() {
-            pool.waiting.store(queue.invitations.len(), Ordering::Release);
-            return Some(work);
-        }
-        queue.asleep += 1;
-        pool.awake.wait(&mut queue);
-        queue.asleep -= 1;
+        patience = ROUSED;
     }
 }
 

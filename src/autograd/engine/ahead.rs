@@ -8,12 +8,15 @@
 
 use super::board::{self, Board, Course, Step};
 use super::ready::Ready;
-use super::task::Graph;
+use super::task::{COMPUTE, Graph, trace_name};
 use crate::autograd::mode::GradMode;
-use crate::autograd::node::{Grads, NodeRef, Zeros};
+use crate::autograd::node::{Edge, Grads, NodeRef, Zeros};
+use crate::autograd::saved;
 use crate::error::{Error, Result, bail};
 use crate::shape::numel;
-use crate::threads::{self, Forked, Tally, Work};
+use crate::tensor::Tensor;
+use crate::threads::{self, Forked, Tally, Work, trace};
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -21,8 +24,12 @@ use std::sync::Arc;
 const WORTH: u64 = 30_000;
 /// Nor is any of a graph that is done in less than this.
 const GRAPH: u64 = 150_000;
+/// A graph of fewer nodes is not shared.
+pub(super) const FEW: usize = 8;
 /// Bytes of results that may lie aside. Beyond, nothing new is taken.
-const WINDOW: usize = 256 << 20;
+const WINDOW: usize = 32 << 20;
+/// So far a run is looked along for leaves that are its own.
+const LONG: usize = 4096;
 /// Backwards that are shared now.
 static SHARED: Tally = Tally::new();
 
@@ -35,6 +42,16 @@ pub fn is_shared() -> bool {
 pub(super) struct Done {
     pub grads: Result<Grads>,
     pub zeros: Zeros,
+    /// For leaves, by number, the sum of what nodes of the run up to this one sent there.
+    pub sums: Vec<(u32, Grads)>,
+}
+
+/// What a run takes along.
+pub(super) struct Along {
+    /// Leaves to which nobody but nodes of this run sends gradients, with how many are to come.
+    own: HashMap<u32, u32>,
+    /// The sum of what has come in for those.
+    sums: Vec<(u32, Grads)>,
 }
 
 /// How a node stands when the caller comes to it.
@@ -49,9 +66,9 @@ pub(super) enum Sharing {
 
 impl Sharing {
     #[inline]
-    pub(super) fn decide(&mut self, graph: &Arc<Graph>, ready: &mut Ready) {
+    pub(super) fn decide(&mut self, graph: &Arc<Graph>, ready: &mut Ready, edges: &[u32]) {
         if let Sharing::Undecided = self {
-            *self = Ahead::new(graph).map_or(Sharing::No, Sharing::Yes);
+            *self = Ahead::new(graph, edges).map_or(Sharing::No, Sharing::Yes);
             if let Sharing::Yes(_) = self {
                 ready.remember();
             }
@@ -72,6 +89,7 @@ pub(super) struct Ahead {
     graph: Arc<Graph>,
     /// For each node how many edges lead into it.
     consumers: Vec<u32>,
+    rechecks: bool,
     board: Board<Ahead>,
     process: Forked,
 }
@@ -79,62 +97,83 @@ pub(super) struct Ahead {
 impl Ahead {
     /// The means to share a backward, if that is worth it.
     #[cold]
-    pub(super) fn new(graph: &Arc<Graph>) -> Option<Arc<Ahead>> {
-        if !graph.may_share() || threads::num_threads() < 2 || graph.nodes().iter().map(cost).sum::<u64>() < GRAPH {
+    pub(super) fn new(graph: &Arc<Graph>, edges: &[u32]) -> Option<Arc<Ahead>> {
+        if edges.is_empty() || !graph.may_share() || threads::num_threads() < 2 || !is_long(graph) {
             return None;
         }
+        // They wake while the rest is made ready.
+        threads::rouse();
         SHARED.add();
-        let mut consumers = vec![0; graph.nodes().len()];
-        for edge in graph.nodes().iter().flat_map(|node| &*node.edges) {
-            if let Some(number) = edge.node().and_then(|to| graph.number(to)) {
-                consumers[number as usize] += 1;
-            }
-        }
+        let (runs_code, accumulates) = outlook(graph);
         Some(Arc::new(Ahead {
             graph: graph.clone(),
-            consumers,
-            board: Board::new(graph.nodes().len(), WINDOW),
+            consumers: edges.to_vec(),
+            rechecks: runs_code || accumulates,
+            board: Board::new(graph.nodes().len(), WINDOW, threads::num_threads() - 1, runs_code),
             process: Forked::here(),
         }))
     }
 
+    /// Whether what nodes saved may change between their being computed and the caller's coming to them: then it is checked again.
+    #[inline]
+    pub(super) fn rechecks(&self) -> bool {
+        self.rechecks
+    }
+
+    /// Whether a node was computed in the middle of a run, and left nothing for the caller.
+    #[inline]
+    pub(super) fn has_passed(&self, number: u32) -> bool {
+        self.board.is_passed(number)
+    }
+
     /// Offers nodes for which all has come in, each with that, if the runs that begin with them are worth it. Those that are
     /// not come back.
+    #[inline]
     pub(super) fn offer(self: &Arc<Ahead>, heads: impl Iterator<Item = u32>, grads: &mut [Grads]) {
-        let mut fresh = 0;
+        let mut offered = false;
         for head in heads {
             // Somebody may have come to it already, in the course of a run.
-            let touched = self.board.is_touched(head);
-            // What only zero reaches does not run.
-            let reached = grads[head as usize].iter().any(Option::is_some);
-            if touched || !reached || self.worth(head) < WORTH {
-                continue;
+            if !self.board.is_touched(head) {
+                offered |= self.offer_run(head, &mut grads[head as usize]);
             }
-            let mut given = std::mem::take(&mut grads[head as usize]);
-            given.resize(self.graph.nodes()[head as usize].outputs.len(), None);
-            self.board.offer(head, self.graph.nodes()[head as usize].sequence, given);
-            fresh += 1;
         }
-        // The caller does the first itself.
-        let helpers = threads::idle().min(fresh);
-        if helpers > 0 {
+        // A thread that found no room went away, and the caller may have made some since.
+        if (offered || self.board.has_room()) && threads::idle() > 0 {
             let work: Arc<dyn Work> = self.clone();
-            threads::invite(&work, helpers);
+            threads::invite(&work, 1);
         }
     }
 
-    /// About how many nanoseconds the run takes that begins with a node.
-    fn worth(&self, head: u32) -> u64 {
-        let (mut at, mut total) = (Some(head), 0);
-        while let Some(number) = at.filter(|_| total < WORTH) {
+    /// Offers the run that begins with a node, if it is worth it.
+    fn offer_run(&self, head: u32, grads: &mut Grads) -> bool {
+        // What only zero reaches does not run.
+        let reached = grads.iter().any(Option::is_some);
+        let (ns, size) = if reached { self.extent(head) } else { (0, 0) };
+        if ns < WORTH {
+            return false;
+        }
+        let node = &self.graph.nodes()[head as usize];
+        let mut given = std::mem::take(grads);
+        given.resize(node.outputs.len(), None);
+        self.board.offer(head, node.sequence, size, given);
+        true
+    }
+
+    /// About how many nanoseconds the run takes that begins with a node, as far as it takes to see that it is worth it; and how
+    /// many bytes the largest gradient has that it makes.
+    fn extent(&self, head: u32) -> (u64, usize) {
+        let (mut at, mut ns, mut size) = (Some(head), 0, 0);
+        while let Some(number) = at.filter(|_| ns < WORTH) {
             let node = &self.graph.nodes()[number as usize];
             if !self.is_pure(number) {
                 break;
             }
-            total += cost(node);
+            ns += cost(node);
+            let ends = node.edges.iter().filter_map(|edge| edge.node()?.outputs.get(edge.nr as usize));
+            size = ends.map(|meta| numel(&meta.sizes) * meta.dtype.size()).fold(size, usize::max);
             at = self.next(node).map(|(_, number)| number);
         }
-        total
+        (ns, size)
     }
 
     /// The node that goes on with a run, and the edge that leads to it: the only one that is not a leaf's, into a node that
@@ -153,13 +192,14 @@ impl Ahead {
     fn is_pure(&self, number: u32) -> bool {
         let node = &self.graph.nodes()[number as usize];
         let seen = node.is_accumulation() || node.hooks().is_some() || node.body.is_foreign();
-        !(seen || self.graph.is_watched(number) || node.body.is_packed())
+        !(seen || self.graph.is_watched(number) || is_packed(node))
     }
 
     /// What was computed for a node, waiting for it if somebody is at it; or the gradients that were offered, if nobody is.
     ///
     /// # Errors
     /// That of `ask`, which is asked while waiting; and if the process was forked since the backward began.
+    #[inline]
     pub(super) fn take(&self, number: u32, ask: impl Fn() -> Result<()>) -> Result<Taken> {
         if !self.board.is_touched(number) {
             return Ok(Taken::Not);
@@ -169,6 +209,27 @@ impl Ahead {
         // A hook that was registered since has to see the gradient, and may give another to what follows.
         let hooked = || node.hooks().is_some();
         self.board.take(self, (number, node.sequence), hooked, || ask().and_then(|()| self.is_at_home()))
+    }
+
+    /// Adds a node's gradients of the run's own leaves to what earlier nodes sent there. The last gives the sum to the caller.
+    fn add_up(&self, along: &mut Along, node: &NodeRef, grads: &mut Grads) -> Result<()> {
+        for (k, (grad, edge)) in grads.iter_mut().zip(&*node.edges).enumerate() {
+            let leaf = edge.node().filter(|to| to.is_accumulation()).and_then(|to| self.graph.number(to));
+            let Some((leaf, left)) = leaf.and_then(|leaf| Some((leaf, along.own.get_mut(&leaf)?))) else { continue };
+            *left -= 1;
+            let at = along.sums.iter().position(|(to, _)| *to == leaf).unwrap_or_else(|| {
+                along.sums.push((leaf, Grads::new()));
+                along.sums.len() - 1
+            });
+            if let Some(grad) = grad.take() {
+                let grad = self.graph.fitting(node, k, grad)?;
+                self.graph.receive(&self.graph.nodes()[leaf as usize], edge.nr, grad, &mut along.sums[at].1)?;
+            }
+            if *left == 0 {
+                *grad = along.sums.swap_remove(at).1.pop().flatten();
+            }
+        }
+        Ok(())
     }
 
     /// # Errors
@@ -192,17 +253,39 @@ impl Ahead {
 impl Course for Ahead {
     type Given = Grads;
     type Made = Done;
+    type Run = Along;
 
-    fn compute(&self, number: u32, given: &Grads) -> Step<Grads, Done> {
+    /// Leaves that only this run leads to, each by more than one of its nodes: their gradients are added as they come, which is
+    /// in the order in which the caller would add them.
+    fn start(&self, number: u32) -> Along {
+        let mut own: HashMap<u32, u32> = HashMap::new();
+        // Nodes that may have to be computed again, one by one, keep what they make apart.
+        let mut at = Some(number).filter(|_| !self.board.may_err());
+        for _ in 0..LONG {
+            let Some(number) = at else { break };
+            let node = &self.graph.nodes()[number as usize];
+            let ends = node.edges.iter().filter_map(Edge::node).filter(|to| to.is_accumulation());
+            for leaf in ends.filter_map(|to| self.graph.number(to)).filter(|leaf| self.consumers[*leaf as usize] > 1) {
+                *own.entry(leaf).or_default() += 1;
+            }
+            at = self.next(node).map(|(_, number)| number);
+        }
+        own.retain(|leaf, edges| self.consumers[*leaf as usize] == *edges);
+        Along { own, sums: Vec::new() }
+    }
+
+    fn compute(&self, along: &mut Along, number: u32, given: Grads, stop: bool) -> Step<Grads, Done> {
         let _mode = GradMode::set(false);
         let node = &self.graph.nodes()[number as usize];
         let zeros = Zeros::default();
+        let _span = trace::span(COMPUTE, || trace_name(node, number));
         // A panic would be a bug; whoever waits for the node is told.
-        let compute = || self.graph.compute(number, given.clone(), &zeros, false);
+        let compute = || self.graph.compute(number, given, &zeros, false);
         let mut grads = catch_unwind(AssertUnwindSafe(compute))
             .unwrap_or_else(|_| Err(Error::runtime("backward", "internal error: a derivative panicked")));
         let mut onward = None;
         if let (Ok(out), Some((k, next))) = (&mut grads, self.next(node))
+            && !stop
             && self.is_pure(next)
             && out.get(k).is_some_and(Option::is_some)
         {
@@ -215,8 +298,26 @@ impl Course for Ahead {
                 None
             }
         });
-        let bytes = grads.iter().flatten().chain(given).flatten().map(bytes).sum();
-        Step { made: Done { grads, zeros }, bytes, onward }
+        if !along.own.is_empty()
+            && let Ok(out) = &mut grads
+            && let Err(error) = self.add_up(along, node, out)
+        {
+            grads = Err(error);
+        }
+        let ends = onward.is_none() || grads.is_err();
+        let sums = if ends { std::mem::take(&mut along.sums) } else { Vec::new() };
+        let all_went_on = !ends && zeros.is_empty() && grads.iter().flatten().all(Option::is_none);
+        let onward = onward.filter(|_| !ends);
+        Step { made: (!all_went_on).then_some(Done { grads, zeros, sums }), onward }
+    }
+
+    fn made_bytes(made: &Done) -> usize {
+        let sums: usize = made.sums.iter().map(|(_, sum)| Self::given_bytes(sum)).sum();
+        sums + made.grads.as_ref().map_or(0, Self::given_bytes)
+    }
+
+    fn given_bytes(given: &Grads) -> usize {
+        given.iter().flatten().map(bytes).sum()
     }
 }
 
@@ -226,12 +327,42 @@ impl Work for Ahead {
     }
 }
 
+/// Whether a backward takes so long that it may be worth sharing.
+fn is_long(graph: &Graph) -> bool {
+    let mut left = GRAPH;
+    graph.nodes().iter().any(|node| {
+        left = left.saturating_sub(cost(node));
+        left == 0
+    })
+}
+
+/// Whether hooks have some of what a node saved.
+fn is_packed(node: &NodeRef) -> bool {
+    saved::may_be_packed() && node.body.is_packed()
+}
+
+/// Whether a backward may run code of the embedding language before it ends, which may register hooks on nodes that are still to
+/// come, where somebody may be ahead of it; and whether it adds to gradients that are there, in place, which nodes may have saved.
+fn outlook(graph: &Graph) -> (bool, bool) {
+    let (mut runs_code, mut accumulates) = (false, false);
+    for node in graph.nodes() {
+        runs_code |= node.hooks().is_some() || node.body.is_foreign() || is_packed(node);
+        if node.is_accumulation()
+            && let Some(extra) = node.body.leaf().and_then(Tensor::existing_extra)
+        {
+            runs_code |= !extra.hooks.is_empty();
+            accumulates |= extra.grad.lock().is_some();
+        }
+    }
+    (runs_code, accumulates)
+}
+
 /// About how many nanoseconds a node's derivative takes. It decides who computes, never what comes out.
 fn cost(node: &NodeRef) -> u64 {
     let elements: usize = node.outputs.iter().map(|meta| numel(&meta.sizes)).sum();
     elements as u64 * node.body.weight()
 }
 
-fn bytes(grad: &crate::tensor::Tensor) -> usize {
+fn bytes(grad: &Tensor) -> usize {
     grad.numel() * grad.dtype().size()
 }

@@ -1,30 +1,56 @@
 //! The board between the caller of a backward and the threads that run ahead of it: what is offered, who computes what, what
 //! is done. Nodes are numbers here and gradients are whatever comes in; a [`Course`] computes. Every node that the caller asks
 //! for was computed once, for it and from what came in, or comes back to it.
+//!
+//! How far a node is stands in one byte, so that the caller, who comes to all of them, takes no lock for those in the middle
+//! of a run. Whoever sets a byte that somebody may wait for looks afterwards whether somebody does; whoever waits says so
+//! before he looks at the byte.
 
-use crate::sync::{AtomicBool, Condvar, Mutex, Ordering};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Condvar, Mutex, Ordering, spin};
+use crate::threads::trace;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 /// How often a caller that waits looks whether the user wants to stop.
 const PATIENCE: Duration = Duration::from_millis(10);
+/// How long he looks for it before he sleeps.
+const SPIN: Duration = Duration::from_micros(20);
+/// A result of so many bytes is large: not many lie aside, and those that the caller needs first are made first.
+const LARGE: usize = 1 << 20;
 
 /// What is computed for the nodes of a board.
 pub(super) trait Course {
     /// What comes in for a node.
-    type Given;
+    type Given: Clone;
     /// What is made of it.
     type Made;
+    /// What a run takes along from node to node.
+    type Run;
 
-    /// Computes a node. It must not panic: somebody waits for the result.
-    fn compute(&self, number: u32, given: &Self::Given) -> Step<Self::Given, Self::Made>;
+    /// Before a run that begins with a node.
+    fn start(&self, number: u32) -> Self::Run;
+
+    /// Computes a node. It must not panic: somebody waits for the result. Where the run ends it leaves to the caller what the
+    /// run took along; `stop` says that it ends here.
+    fn compute(
+        &self,
+        run: &mut Self::Run,
+        number: u32,
+        given: Self::Given,
+        stop: bool,
+    ) -> Step<Self::Given, Self::Made>;
+
+    /// How many bytes what comes in takes.
+    fn given_bytes(given: &Self::Given) -> usize;
+
+    /// How many bytes what was made takes.
+    fn made_bytes(made: &Self::Made) -> usize;
 }
 
 /// What came of computing a node.
 pub(super) struct Step<G, M> {
-    pub made: M,
-    /// How many bytes lie aside until the caller comes for them.
-    pub bytes: usize,
+    /// What is left for the caller, if anything is.
+    pub made: Option<M>,
     /// The node that the run goes on with, and what comes in for it, which is not in `made`.
     pub onward: Option<(u32, G)>,
 }
@@ -35,81 +61,141 @@ pub(super) enum Taken<G, M> {
     Not,
     /// What came in for it: nobody took it, or it has to be computed again.
     Back(G),
-    /// Somebody computed it.
-    Done(M),
+    /// Somebody computed it; nothing if all that was made went into the next node of the run.
+    Done(Option<M>),
+}
+
+/// A run that nobody has taken.
+struct Offer<G> {
+    number: u32,
+    /// About how many bytes its largest result takes.
+    size: usize,
+    given: G,
 }
 
 /// A result that lies aside.
 struct Done<G, M> {
-    made: M,
-    bytes: usize,
-    /// What it was computed from.
-    given: G,
+    made: Option<M>,
+    /// What it was computed from, if that may be needed again.
+    given: Option<G>,
     /// The node with which the run went on.
     onward: Option<u32>,
+    bytes: usize,
 }
 
-struct State<G, M> {
-    /// Runs that nobody has taken, by the place of their first node in the order, with what came in for it.
-    offers: BTreeMap<u64, (u32, G)>,
-    /// Nodes that somebody computes.
-    taken: HashSet<u32>,
-    done: HashMap<u32, Done<G, M>>,
-    /// Nodes that somebody computes from what turned out not to come in for them.
+/// How far a node is.
+mod stage {
+    /// Nobody but the caller has to do with it.
+    pub const NOT: u8 = 0;
+    /// It is offered, or was a moment ago.
+    pub const OFFERED: u8 = 1;
+    /// Somebody computes it, or does so next.
+    pub const TAKEN: u8 = 2;
+    /// Its result lies in its place.
+    pub const DONE: u8 = 3;
+    /// It was computed, and all that was made went into the next node.
+    pub const PASSED: u8 = 4;
+}
+
+struct Place<G, M> {
+    stage: AtomicU8,
+    #[allow(clippy::box_collection, reason = "few places ever hold one")]
+    done: Mutex<Option<Box<Done<G, M>>>>,
+}
+
+struct State<G> {
+    /// By the place of their first node in the order, the last first.
+    offers: BTreeMap<u64, Offer<G>>,
+    /// Nodes that were computed from what turned out not to come in for them, as far as runs went.
     revoked: HashSet<u32>,
-    /// Bytes of `done`.
-    aside: usize,
     /// Threads that are at work here.
     working: usize,
-    stop: bool,
 }
 
 /// What is offered, taken and done.
 pub(super) struct Board<C: Course> {
-    /// Nodes that were offered or taken, to be seen without the lock.
-    touched: Vec<AtomicBool>,
-    state: Mutex<State<C::Given, C::Made>>,
-    news: Condvar,
-    /// Bytes of results that may lie aside. Beyond, nothing new is taken.
+    places: Vec<Place<C::Given, C::Made>>,
+    state: Mutex<State<C::Given>>,
+    /// How many offers there are, to be seen without the lock.
+    open: AtomicUsize,
+    /// Bytes of results that lie aside or are being made.
+    aside: AtomicUsize,
+    /// Bytes of small results that may lie aside. Beyond, nothing new is taken.
     window: usize,
+    /// How many threads may work beside the caller.
+    helpers: usize,
+    may_err: bool,
+    stop: AtomicBool,
+    /// The node whose result the caller waits for.
+    wanted: AtomicU32,
+    news: Condvar,
 }
 
+const NOBODY: u32 = u32::MAX;
+
 impl<C: Course> Board<C> {
-    pub(super) fn new(nodes: usize, window: usize) -> Board<C> {
-        let state = State {
-            offers: BTreeMap::new(),
-            taken: HashSet::new(),
-            done: HashMap::new(),
-            revoked: HashSet::new(),
-            aside: 0,
-            working: 0,
-            stop: false,
-        };
+    pub(super) fn new(nodes: usize, window: usize, helpers: usize, may_err: bool) -> Board<C> {
+        let place = |_| Place { stage: AtomicU8::new(stage::NOT), done: Mutex::new(None) };
         Board {
-            touched: (0..nodes).map(|_| AtomicBool::new(false)).collect(),
-            state: Mutex::new(state),
-            news: Condvar::new(),
+            places: (0..nodes).map(place).collect(),
+            state: Mutex::new(State { offers: BTreeMap::new(), revoked: HashSet::new(), working: 0 }),
+            open: AtomicUsize::new(0),
+            aside: AtomicUsize::new(0),
             window,
+            helpers,
+            may_err,
+            stop: AtomicBool::new(false),
+            wanted: AtomicU32::new(NOBODY),
+            news: Condvar::new(),
         }
+    }
+
+    fn place(&self, number: u32) -> &Place<C::Given, C::Made> {
+        &self.places[number as usize]
     }
 
     /// Whether a node was offered, or somebody came to it in the course of a run.
     #[inline]
     pub(super) fn is_touched(&self, number: u32) -> bool {
-        self.touched[number as usize].load(Ordering::Acquire)
+        self.place(number).stage.load(Ordering::Acquire) != stage::NOT
     }
 
-    /// Offers a run that begins with a node; `place` says where that stands in the order, the last first.
-    pub(super) fn offer(&self, number: u32, place: u64, given: C::Given) {
-        self.touched[number as usize].store(true, Ordering::Relaxed);
-        self.state.lock().offers.insert(place, (number, given));
+    /// Whether the caller may find that a node was computed from what does not come in for it.
+    pub(super) fn may_err(&self) -> bool {
+        self.may_err
     }
 
-    /// What was computed for a node that was touched, waiting for it if somebody is at it; or what was offered, if nobody is.
-    /// `is_wrong` says that it may not be computed from what came in: something is to see and perhaps replace that before.
+    /// Whether a node was computed in the middle of a run, and all that was made went into the next.
+    #[inline]
+    pub(super) fn is_passed(&self, number: u32) -> bool {
+        self.place(number).stage.load(Ordering::Acquire) == stage::PASSED
+    }
+
+    /// Whether there is something that a thread could take.
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        self.open.load(Ordering::Relaxed) > 0 && self.aside.load(Ordering::Relaxed) < self.window
+    }
+
+    /// Offers a run that begins with a node; `place` says where that stands in the order, the last first, and `size` about how
+    /// many bytes its largest result takes.
+    pub(super) fn offer(&self, number: u32, place: u64, size: usize, given: C::Given) {
+        let mut state = self.state.lock();
+        self.put_up(&mut state, place, Offer { number, size, given });
+    }
+
+    fn put_up(&self, state: &mut State<C::Given>, place: u64, offer: Offer<C::Given>) {
+        self.place(offer.number).stage.store(stage::OFFERED, Ordering::SeqCst);
+        state.offers.insert(place, offer);
+        self.open.store(state.offers.len(), Ordering::Relaxed);
+    }
+
+    /// What was computed for a node, waiting for it if somebody is at it; or what was offered, if nobody is. `is_wrong` says
+    /// that it may not be computed from what came in: something is to see and perhaps replace that before.
     ///
     /// # Errors
     /// That of `ask`, which is asked while waiting.
+    #[inline]
     pub(super) fn take<E>(
         &self,
         course: &C,
@@ -117,102 +203,155 @@ impl<C: Course> Board<C> {
         is_wrong: impl Fn() -> bool,
         ask: impl Fn() -> Result<(), E>,
     ) -> Result<Taken<C::Given, C::Made>, E> {
-        let mut state = self.state.lock();
-        if let Some((_, given)) = state.offers.remove(&place) {
-            return Ok(Taken::Back(given));
-        }
-        if !state.taken.remove(&number) {
-            return Ok(Taken::Not);
-        }
-        loop {
-            if let Some(done) = state.done.remove(&number) {
-                state.aside -= done.bytes;
-                let (wrong, revoked) = (is_wrong(), state.revoked.remove(&number));
-                if wrong || revoked {
-                    state.revoked.extend(done.onward);
+        match self.place(number).stage.load(Ordering::Acquire) {
+            stage::NOT => return Ok(Taken::Not),
+            stage::PASSED => return Ok(Taken::Done(None)),
+            stage::OFFERED => {
+                let mut state = self.state.lock();
+                if let Some(offer) = state.offers.remove(&place) {
+                    self.open.store(state.offers.len(), Ordering::Relaxed);
+                    self.place(number).stage.store(stage::NOT, Ordering::Relaxed);
+                    return Ok(Taken::Back(offer.given));
                 }
-                // What is not handed on is freed without the lock.
-                drop(state);
-                return Ok(match (revoked, wrong) {
-                    (true, _) => Taken::Not,
-                    (false, true) => Taken::Back(done.given),
-                    (false, false) => Taken::Done(done.made),
-                });
+                // Somebody took it just now.
             }
-            // Rather than wait, the caller does some of what is left itself.
-            if let Some((head, given)) = self.next_offer(&mut state) {
+            _ => {}
+        }
+        if !self.is_there(number) {
+            let _span = trace::span("wait", || format!("for #{number}"));
+            self.wait_for(course, number, ask)?;
+        }
+        let Some(done) = self.place(number).done.lock().take() else { return Ok(Taken::Done(None)) };
+        let Done { made, given, onward, bytes } = *done;
+        self.aside.fetch_sub(bytes, Ordering::Relaxed);
+        let (wrong, revoked) = (is_wrong(), self.may_err && self.state.lock().revoked.remove(&number));
+        if (wrong || revoked) && self.may_err {
+            self.state.lock().revoked.extend(onward);
+        }
+        Ok(match (revoked, wrong.then_some(given).flatten()) {
+            (true, _) => Taken::Not,
+            (false, Some(given)) => Taken::Back(given),
+            (false, None) => Taken::Done(made),
+        })
+    }
+
+    fn is_there(&self, number: u32) -> bool {
+        matches!(self.place(number).stage.load(Ordering::SeqCst), stage::DONE | stage::PASSED)
+    }
+
+    /// Waits until a node that somebody took is computed.
+    fn wait_for<E>(&self, course: &C, number: u32, ask: impl Fn() -> Result<(), E>) -> Result<(), E> {
+        loop {
+            if self.is_there(number) {
+                return Ok(());
+            }
+            // Rather than wait, the caller does some of what is left himself.
+            let mut state = self.state.lock();
+            if let Some(offer) = self.next_offer(&mut state) {
                 drop(state);
-                self.run(course, head, given);
-                state = self.state.lock();
+                self.run(course, offer);
                 continue;
             }
-            if self.news.wait_for(&mut state, PATIENCE).timed_out() {
-                drop(state);
+            drop(state);
+            if spin(SPIN, 16, || self.is_there(number)) {
+                return Ok(());
+            }
+            let mut state = self.state.lock();
+            self.wanted.store(number, Ordering::SeqCst);
+            let asleep = !self.is_there(number) && self.news.wait_for(&mut state, PATIENCE).timed_out();
+            self.wanted.store(NOBODY, Ordering::SeqCst);
+            drop(state);
+            if asleep {
                 ask()?;
-                state = self.state.lock();
             }
         }
     }
 
     /// Computes offers until there are none left.
     pub(super) fn help(&self, course: &C) {
-        loop {
-            let mut state = self.state.lock();
-            let Some((head, given)) = self.next_offer(&mut state) else { return };
-            state.working += 1;
+        let mut state = self.state.lock();
+        state.working += 1;
+        while let Some(offer) = self.next_offer(&mut state) {
             drop(state);
-            self.run(course, head, given);
-            let mut state = self.state.lock();
-            state.working -= 1;
-            drop(state);
+            self.run(course, offer);
+            state = self.state.lock();
+        }
+        state.working -= 1;
+        if state.working == 0 {
             self.news.notify_all();
         }
     }
 
-    /// Takes the offer that is last in the order: the caller comes from the front.
-    fn next_offer(&self, state: &mut State<C::Given, C::Made>) -> Option<(u32, C::Given)> {
-        if state.stop || state.aside > self.window {
+    /// Takes the offer that is last in the order: the caller comes from the front. Of large results few may wait, so those are
+    /// made for which he comes first.
+    fn next_offer(&self, state: &mut State<C::Given>) -> Option<Offer<C::Given>> {
+        if self.stop.load(Ordering::Relaxed) {
             return None;
         }
-        let (_, (head, given)) = state.offers.pop_first()?;
-        state.taken.insert(head);
-        Some((head, given))
+        let aside = self.aside.load(Ordering::Relaxed);
+        let fits = |offer: &Offer<C::Given>| match offer.size {
+            large if large >= LARGE => aside + large <= self.helpers * large,
+            small => aside + small <= self.window,
+        };
+        let offer = state.offers.last_entry().filter(|first| fits(first.get()))?.remove();
+        self.open.store(state.offers.len(), Ordering::Relaxed);
+        self.aside.fetch_add(offer.size, Ordering::Relaxed);
+        self.place(offer.number).stage.store(stage::TAKEN, Ordering::SeqCst);
+        Some(offer)
     }
 
-    /// Computes a run and puts its results aside one by one.
-    fn run(&self, course: &C, head: u32, given: C::Given) {
-        let (mut number, mut given) = (head, given);
+    /// Computes a run and puts aside what its nodes leave for the caller.
+    fn run(&self, course: &C, offer: Offer<C::Given>) {
+        let (mut number, mut given) = (offer.number, offer.given);
+        let mut run = course.start(number);
         loop {
-            let Step { made, bytes, onward } = course.compute(number, &given);
-            let mut state = self.state.lock();
-            let onward = onward.filter(|_| !state.stop);
-            let next = onward.as_ref().map(|(next, _)| *next);
-            state.aside += bytes;
-            state.done.insert(number, Done { made, bytes, given, onward: next });
-            if let Some(next) = next {
-                state.taken.insert(next);
+            let kept = self.may_err.then(|| given.clone());
+            let stop = self.stop.load(Ordering::Relaxed);
+            let Step { made, onward } = course.compute(&mut run, number, given, stop);
+            if let Some((next, _)) = &onward {
                 // Before anybody can learn of the result that leads to it.
-                self.touched[next as usize].store(true, Ordering::Release);
+                self.place(*next).stage.store(stage::TAKEN, Ordering::SeqCst);
             }
-            drop(state);
-            self.news.notify_all();
+            if made.is_none() && kept.is_none() && onward.is_some() {
+                self.tell(number, stage::PASSED);
+            } else {
+                let bytes = made.as_ref().map_or(0, C::made_bytes) + kept.as_ref().map_or(0, C::given_bytes);
+                self.aside.fetch_add(bytes, Ordering::Relaxed);
+                let onward = onward.as_ref().map(|(next, _)| *next);
+                *self.place(number).done.lock() = Some(Box::new(Done { made, given: kept, onward, bytes }));
+                self.tell(number, stage::DONE);
+            }
             match onward {
                 Some(onward) => (number, given) = onward,
-                None => return,
+                None => break,
             }
+        }
+        self.aside.fetch_sub(offer.size, Ordering::Relaxed);
+    }
+
+    /// Makes it known that a node is computed.
+    fn tell(&self, number: u32, stage: u8) {
+        self.place(number).stage.store(stage, Ordering::SeqCst);
+        if self.wanted.load(Ordering::SeqCst) == number {
+            // He who waits has the lock until he sleeps.
+            drop(self.state.lock());
+            self.news.notify_all();
         }
     }
 
     /// Ends it: what is not begun is not begun any more, and nobody is at work when this returns.
     pub(super) fn end(&self) {
         let mut state = self.state.lock();
-        state.stop = true;
+        self.stop.store(true, Ordering::Relaxed);
         let offers = std::mem::take(&mut state.offers);
         while state.working > 0 {
             self.news.wait(&mut state);
         }
-        let done = std::mem::take(&mut state.done);
         drop(state);
-        drop((offers, done));
+        drop(offers);
+        // Results that nobody came for: others may hold the board a moment longer.
+        for place in &self.places {
+            drop(place.done.lock().take());
+        }
     }
 }

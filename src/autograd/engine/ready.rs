@@ -8,16 +8,17 @@ pub(super) struct Ready {
     /// The newest, kept out of the heap: in a chain it is the only one.
     newest: Option<(u64, u32)>,
     others: BinaryHeap<(u64, u32)>,
-    /// Those that came lately, once somebody wants to know.
-    fresh: Option<Vec<u32>>,
+    /// Those that came lately, if somebody wants to know.
+    fresh: Vec<u32>,
+    remembers: bool,
 }
 
 impl Ready {
     #[inline]
     pub(super) fn push(&mut self, sequence: u64, number: u32) {
         let item = (sequence, number);
-        if let Some(fresh) = &mut self.fresh {
-            fresh.push(number);
+        if self.remembers {
+            self.fresh.push(number);
         }
         match self.newest {
             None if self.others.peek().is_none_or(|other| *other < item) => self.newest = Some(item),
@@ -38,12 +39,13 @@ impl Ready {
     /// From now on remembers who comes; all that are here are new.
     pub(super) fn remember(&mut self) {
         let all = self.newest.iter().chain(&self.others);
-        self.fresh = Some(all.map(|(_, number)| *number).collect());
+        self.fresh = all.map(|(_, number)| *number).collect();
+        self.remembers = true;
     }
 
     /// Those that came since this was asked last.
     pub(super) fn fresh(&mut self) -> impl Iterator<Item = u32> {
-        self.fresh.as_mut().map(std::mem::take).unwrap_or_default().into_iter()
+        self.fresh.drain(..)
     }
 
     #[inline]

@@ -1,6 +1,6 @@
 //! One run of the engine over one graph.
 
-use super::ahead::{Done, Sharing, Taken};
+use super::ahead::{self, Ahead, Done, Sharing, Taken};
 use super::fit::fit;
 use super::ready::Ready;
 use crate::autograd::hooks::{run_tensor_hook, snapshot};
@@ -10,6 +10,7 @@ use crate::autograd::observe::{Observer, Unobserved, observer};
 use crate::error::{Error, Result, bail};
 use crate::ops;
 use crate::tensor::Tensor;
+use crate::threads::trace;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -286,6 +287,8 @@ impl Task {
         let graph = &graph.0;
         let progress = &mut progress;
         let mut sharing = Sharing::Undecided;
+        // How many edges lead into each node; a small graph is not shared.
+        let edges = if graph.nodes.len() >= ahead::FEW { progress.waiting.clone() } else { Vec::new() };
         for (k, (edge, grad)) in roots.into_iter().enumerate() {
             if let Some((node, number)) = edge.node().and_then(|n| Some((n, graph.number(n)?))) {
                 let grad = fit(node, k, &edge, grad)?;
@@ -305,13 +308,21 @@ impl Task {
                 interrupted()?;
             }
             let node = &graph.nodes[number as usize];
+            if let Sharing::Yes(ahead) = &sharing
+                && ahead.has_passed(number)
+            {
+                graph.pass(ahead, node, progress, &mut ready).map_err(|e| in_backward(e, node))?;
+                continue;
+            }
             let mut grads = std::mem::take(&mut progress.grads[number as usize]);
             let zeros = Zeros::default();
             if ready.has_others() {
-                sharing.decide(graph, &mut ready);
+                sharing.decide(graph, &mut ready, &edges);
             }
             let mut done = None;
+            let mut recheck = false;
             if let Sharing::Yes(ahead) = &sharing {
+                recheck = ahead.rechecks();
                 ahead.offer(ready.fresh().filter(|other| *other != number), &mut progress.grads);
                 match ahead.take(number, interrupted)? {
                     Taken::Not => {}
@@ -319,8 +330,9 @@ impl Task {
                     Taken::Done(result) => done = Some(result),
                 }
             }
+            let _span = trace::span(if done.is_some() { RETIRE } else { COMPUTE }, || trace_name(node, number));
             let grads = if let Some(done) = done {
-                graph.retire(number, done, &zeros)
+                graph.retire(number, recheck, done, &zeros, progress)
             } else if progress.zeros.is_empty() {
                 graph.step(number, grads, &zeros, results)
             } else {
@@ -336,7 +348,7 @@ impl Task {
 impl Graph {
     /// Takes in a gradient of a node's output `nr`: the first is kept, others are added to it.
     #[inline]
-    fn receive(&self, node: &NodeRef, nr: u32, grad: Tensor, grads: &mut Grads) -> Result<()> {
+    pub(super) fn receive(&self, node: &NodeRef, nr: u32, grad: Tensor, grads: &mut Grads) -> Result<()> {
         let nr = nr as usize;
         if grads.len() <= nr {
             if nr == grads.len() {
@@ -400,16 +412,54 @@ impl Graph {
 
     /// Takes over what another thread computed for a node. What it had saved must not have changed until now, where it would
     /// have been read had the caller come to it.
-    #[cold]
-    fn retire(&self, number: u32, done: Done, zeros: &Zeros) -> Result<Grads> {
+    #[inline]
+    fn retire(
+        &self,
+        number: u32,
+        recheck: bool,
+        done: Option<Done>,
+        zeros: &Zeros,
+        progress: &mut Progress,
+    ) -> Result<Grads> {
         let node = &self.nodes[number as usize];
-        node.body.check_saved(node)?;
-        let out = done.grads?;
-        zeros.copy(&done.zeros);
+        if recheck {
+            node.body.check_saved(node)?;
+        }
+        let mut out = Grads::new();
+        if let Some(done) = done {
+            out = done.grads?;
+            zeros.copy(&done.zeros);
+            for (leaf, sums) in done.sums {
+                for (nr, sum) in (0..).zip(sums) {
+                    let Some(sum) = sum else { continue };
+                    self.receive(&self.nodes[leaf as usize], nr, sum, &mut progress.grads[leaf as usize])?;
+                }
+            }
+        }
         if !self.keep_graph {
             node.body.release();
         }
         Ok(out)
+    }
+
+    /// Takes over that another thread computed a node in the middle of a run, and that all it made went into the next.
+    #[inline]
+    fn pass(&self, ahead: &Ahead, node: &NodeRef, progress: &mut Progress, ready: &mut Ready) -> Result<()> {
+        if ahead.rechecks() {
+            node.body.check_saved(node)?;
+        }
+        if !self.keep_graph {
+            node.body.release();
+        }
+        for to in node.edges.iter().filter_map(Edge::node) {
+            let Some(number) = self.number(to) else { continue };
+            let waiting = &mut progress.waiting[number as usize];
+            *waiting -= 1;
+            if *waiting == 0 {
+                ready.push(to.sequence, number);
+            }
+        }
+        Ok(())
     }
 
     /// A node's gradient `k` as the output that it is for wants it.
@@ -539,6 +589,16 @@ impl Graph {
         }
         Ok(())
     }
+}
+
+/// What a span of a trace is for: computing a node, taking over what another thread computed.
+pub(super) const COMPUTE: &str = "compute";
+const RETIRE: &str = "retire";
+
+/// A node, as a trace names it.
+#[cold]
+pub(super) fn trace_name(node: &NodeRef, number: u32) -> String {
+    format!("{} #{number}", node.name())
 }
 
 /// Says which node an error comes from, and which line recorded it.
