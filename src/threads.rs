@@ -6,7 +6,9 @@ mod fork;
 mod pool;
 mod slices;
 pub mod trace;
+mod stop;
 
 pub use fork::{Forked, Tally};
 pub use pool::{Work, idle, invite, num_threads, rouse, set_num_threads, shutdown};
 pub use slices::{each, ranges};
+pub use stop::{Cancelled, Stoppable, asking_user, cancel, heeding, is_cancelled, is_stop_wanted, set_stop_hook};

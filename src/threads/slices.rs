@@ -1,6 +1,7 @@
 //! Slices of one kernel, claimed one by one by the thread that offers them and by idle workers.
 
 use super::pool::{Work, idle, invite, withdraw};
+use super::stop::{Stoppable, cancel, heeding, is_cancelled, is_possible, is_stop_wanted, stop_if_wanted};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -10,6 +11,10 @@ use std::time::{Duration, Instant};
 
 /// Work of fewer nanoseconds than this is not worth a worker's attention.
 const WORTH: f64 = 20_000.0;
+
+/// About the longest slice of a kernel that can be stopped, in nanoseconds. That is an estimate, which costly functions pass
+/// twenty times; none shall take longer than some 10 milliseconds.
+const PATIENCE: f64 = 500_000.0;
 
 /// How long the offering thread looks for the end of others' slices before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
@@ -23,6 +28,9 @@ struct Slices {
     run: *const (dyn Fn(usize) + Sync),
     offering: Thread,
     panicked: AtomicBool,
+    /// Whether the kernel may be stopped, and whether it was: slices that have not begun are then left out.
+    stoppable: bool,
+    stopped: AtomicBool,
 }
 
 // SAFETY: `run` is `Sync`, and called only for a slice that is not done, while the offering thread waits.
@@ -38,15 +46,27 @@ impl Slices {
             if k >= self.count {
                 return;
             }
-            // SAFETY: slice `k` is not done, so `run` is alive.
-            let run = || unsafe { (*self.run)(k) };
-            if catch_unwind(AssertUnwindSafe(run)).is_err() {
-                self.panicked.store(true, Ordering::Relaxed);
+            if !self.is_stopped() {
+                // SAFETY: slice `k` is not done, so `run` is alive.
+                let run = || unsafe { (*self.run)(k) };
+                match catch_unwind(AssertUnwindSafe(run)) {
+                    Ok(()) => {}
+                    Err(caught) if is_cancelled(&*caught) => self.stopped.store(true, Ordering::Relaxed),
+                    Err(_) => self.panicked.store(true, Ordering::Relaxed),
+                }
             }
             if self.left.fetch_sub(1, Ordering::AcqRel) == 1 && std::thread::current().id() != self.offering.id() {
                 self.offering.unpark();
             }
         }
+    }
+
+    /// Whether the kernel was stopped, or is to be.
+    fn is_stopped(&self) -> bool {
+        if self.stoppable && is_stop_wanted() {
+            self.stopped.store(true, Ordering::Relaxed);
+        }
+        self.stopped.load(Ordering::Relaxed)
     }
 
     /// Waits for the slices that others hold.
@@ -57,6 +77,7 @@ impl Slices {
                 (0..16).for_each(|_| std::hint::spin_loop());
             } else {
                 std::thread::park_timeout(Duration::from_millis(1));
+                self.is_stopped();
             }
         }
     }
@@ -64,7 +85,11 @@ impl Slices {
 
 impl Work for Slices {
     fn help(&self) {
-        self.claim();
+        if !self.stoppable {
+            return self.claim();
+        }
+        let _fresh = Stoppable::fresh();
+        heeding(&self.stopped, || self.claim());
     }
 }
 
@@ -72,11 +97,17 @@ impl Work for Slices {
 /// done. Called from inside a slice it uses the workers that are left, most often none.
 ///
 /// # Panics
-/// If one of them does.
+/// If one of them does. If the kernel may be stopped and is, it unwinds before all have run.
 pub fn each(count: usize, run: &(dyn Fn(usize) + Sync)) {
     let helpers = if count > 1 { idle().min(count - 1) } else { 0 };
+    let stoppable = is_possible();
     if helpers == 0 {
-        return (0..count).for_each(run);
+        return (0..count).for_each(|k| {
+            if stoppable {
+                stop_if_wanted();
+            }
+            run(k);
+        });
     }
     // SAFETY: only the lifetime changes; nobody calls it after `wait`, before which this function does not end.
     let run: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(run) };
@@ -87,6 +118,8 @@ pub fn each(count: usize, run: &(dyn Fn(usize) + Sync)) {
         run,
         offering: std::thread::current(),
         panicked: AtomicBool::new(false),
+        stoppable,
+        stopped: AtomicBool::new(false),
     });
     let work: Arc<dyn Work> = slices.clone();
     invite(&work, helpers);
@@ -96,30 +129,43 @@ pub fn each(count: usize, run: &(dyn Fn(usize) + Sync)) {
     if slices.panicked.load(Ordering::Relaxed) {
         resume_unwind(Box::new("a slice of a kernel panicked"));
     }
+    if slices.stopped.load(Ordering::Relaxed) {
+        cancel();
+    }
 }
 
 /// Runs `run` on ranges that together are `0..items`: one range if it takes too little time to share, `ns` nanoseconds an
-/// item; otherwise several, whose borders are multiples of `grain`.
+/// item; otherwise several, whose borders are multiples of `grain`. A kernel that may be stopped is cut on one thread too.
 pub fn ranges(items: usize, grain: usize, ns: f64, run: impl Fn(Range<usize>) + Sync) {
     let total = items as f64 * ns;
-    let helpers = if total < 2.0 * WORTH || items <= grain { 0 } else { idle() };
-    if helpers == 0 {
+    if total < 2.0 * WORTH {
+        return run(0..items);
+    }
+    let pieces = if is_possible() {
+        // Here too, for those who call many kernels that are not long.
+        stop_if_wanted();
+        (total / PATIENCE) as usize
+    } else {
+        1
+    };
+    let helpers = if items <= grain { 0 } else { idle() };
+    if items <= grain || (helpers == 0 && pieces < 2) {
         return run(0..items);
     }
     // A few slices a thread, so that one that is put aside delays little, each long enough to be worth its claim.
     let most = (total / WORTH) as usize;
-    let count = (4 * (helpers + 1)).min(most).max(2);
-    let size = items.div_ceil(count).next_multiple_of(grain);
+    let shares = if helpers == 0 { 1 } else { (4 * (helpers + 1)).min(most).max(2) };
+    let size = items.div_ceil(shares.max(pieces)).next_multiple_of(grain);
     each(items.div_ceil(size), &|k| run(k * size..items.min((k + 1) * size)));
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::{num_threads, set_num_threads, shutdown};
     use super::*;
 
     /// The number of threads belongs to the process: tests that change it take turns.
-    static TURN: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+    pub(in super::super) static TURN: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
     #[test]
     fn every_slice_runs_once_on_any_number_of_threads() {
