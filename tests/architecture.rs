@@ -35,8 +35,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "ops",
         &[
-            "callsite", "error", "few", "dtype", "shape", "device", "scalar", "storage", "program", "backend",
-            "tensor", "autograd",
+            "threads", "callsite", "error", "few", "dtype", "shape", "device", "scalar", "storage", "program",
+            "backend", "tensor", "autograd",
         ],
     ),
     ("python", EVERYTHING),

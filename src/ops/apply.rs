@@ -7,6 +7,7 @@ use crate::autograd::observe::{Observer, Unobserved, Watched, observer};
 use crate::error::{Result, bail};
 use crate::scalar::Scalar;
 use crate::tensor::Tensor;
+use crate::threads::Stoppable;
 
 /// Runs an operation.
 ///
@@ -24,6 +25,7 @@ fn run(op: &'static Op, args: &Args) -> Result<Outputs> {
         Rule::Update(rule) => update::forward(op, rule, args),
         Rule::Composite(f) => f(args),
         Rule::InPlace(f) => {
+            let _whole = Stoppable::never();
             f(op, args)?;
             Ok(smallvec::smallvec![args.tensor(0)?.clone()])
         }
@@ -57,6 +59,7 @@ fn run_in_place(op: &'static Op, args: &Args) -> Result<Tensor> {
         Rule::Elementwise(rule) => formula::in_place(op, rule, args),
         Rule::View(rule) => view::in_place(op, rule, args),
         Rule::InPlace(f) => {
+            let _whole = Stoppable::never();
             f(op, args)?;
             Ok(args.tensor(0)?.clone())
         }

@@ -14,6 +14,7 @@ use crate::program::{Sym, trace};
 use crate::shape::{Layout, expandable};
 use crate::storage::Storage;
 use crate::tensor::{Body, Tensor};
+use crate::threads::Stoppable;
 use smallvec::smallvec;
 use std::sync::{Arc, OnceLock};
 
@@ -138,6 +139,7 @@ pub(crate) fn contiguous(op: &'static str, body: &Body) -> Result<Arc<Body>> {
 
 fn copy_into_layout(op: &'static str, body: &Body, layout: Layout) -> Result<Arc<Body>> {
     let out = Body::new(Storage::uninit(op, layout.numel() * body.dtype.size())?, layout, body.dtype);
+    let _fresh = Stoppable::fresh_if_long(out.layout.numel());
     convert(op, body, &out)?;
     Ok(Arc::new(out))
 }

@@ -6,6 +6,7 @@ use crate::scalar::Scalar;
 use crate::shape::{Layout, checked_numel};
 use crate::storage::{Guards, Storage};
 use crate::tensor::{Body, Tensor};
+use crate::threads::Stoppable;
 
 /// A tensor of zeros.
 ///
@@ -33,6 +34,7 @@ pub fn full(sizes: &[usize], value: Scalar, dtype: DType) -> Result<Tensor> {
     let n = checked_numel("full", sizes)?;
     let bytes = n.saturating_mul(dtype.size());
     let body = Body::new(Storage::uninit("full", bytes)?, Layout::contiguous(sizes.into()), dtype);
+    let _fresh = Stoppable::fresh_if_long(n);
     fill(&body, value)?;
     Ok(Tensor::from_body(body))
 }

@@ -7,6 +7,7 @@ use crate::backend::cpu::random::GeneratorState;
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::tensor::{Body, Tensor};
+use crate::threads::Stoppable;
 use parking_lot::Mutex;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::{Arc, OnceLock};
@@ -97,6 +98,7 @@ impl Generator {
     /// A fresh tensor of a distribution.
     pub(super) fn draw(&self, op: &'static str, sizes: &[usize], dtype: DType, what: Draw) -> Result<Tensor> {
         let body = fresh(op, sizes.into(), dtype)?;
+        let _fresh = Stoppable::fresh_if_long(body.layout.numel());
         self.fill(&body, what);
         Ok(Tensor::from_body(body))
     }

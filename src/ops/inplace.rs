@@ -8,6 +8,7 @@ use crate::error::{Result, bail};
 use crate::shape::Dims;
 use crate::storage::Storage;
 use crate::tensor::{Body, Tensor};
+use crate::threads::Stoppable;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -115,6 +116,7 @@ pub(crate) fn assign(op: &'static str, target: &Tensor, result: &Tensor) -> Resu
     if !from.dtype.can_cast(to.dtype) {
         bail!(runtime op, "result type {} can't be cast to the desired output type {}", from.dtype.legacy(), to.dtype.legacy());
     }
+    let _whole = Stoppable::never_if_long(to.layout.numel());
     copy::convert(op, &from, &to)?;
     to.bump_version();
     if records {

@@ -11,6 +11,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::Layout;
 use crate::tensor::{Body, Tensor};
+use crate::threads::Stoppable;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 
 /// A structured row.
 pub struct Structured {
-    /// Computes the results; recording is off meanwhile.
+    /// Computes the results, in memory of their own; recording is off meanwhile.
     pub forward: fn(&Args) -> Result<Outputs>,
     /// Gradients of the tensor arguments, one per edge, from those of the results; `None` if there is none.
     pub backward: Option<fn(&Context<'_>) -> Result<Grads>>,
@@ -182,7 +183,7 @@ struct StructuredBackward {
 pub(super) fn forward(op: &'static Op, rule: &Structured, args: &Args) -> Result<Outputs> {
     let recording = mode::is_grad_enabled();
     let outputs = {
-        let _mode = GradMode::set(false);
+        let (_mode, _fresh) = (GradMode::set(false), Stoppable::fresh());
         (rule.forward)(args)?
     };
     match rule.backward {

@@ -10,6 +10,7 @@ use crate::autograd::mode::{self, GradMode};
 use crate::autograd::node::Grads;
 use crate::error::{Result, bail};
 use crate::tensor::{Body, Tensor};
+use crate::threads::Stoppable;
 use smallvec::smallvec;
 
 /// An updating row.
@@ -27,7 +28,7 @@ pub struct Update {
 pub(super) fn forward(op: &'static Op, rule: &Update, args: &Args) -> Result<Outputs> {
     let out = Tensor::from_shared(copy::duplicate(op.rust, &args.tensor(0)?.body())?);
     {
-        let _mode = GradMode::set(false);
+        let (_mode, _fresh) = (GradMode::set(false), Stoppable::fresh());
         (rule.write)(&out.body(), args)?;
     }
     let outputs: Outputs = smallvec![out];
@@ -59,7 +60,7 @@ pub(super) fn in_place(op: &'static Op, rule: &Update, args: &Args) -> Result<Te
         Default::default()
     };
     {
-        let _mode = GradMode::set(false);
+        let (_mode, _whole) = (GradMode::set(false), Stoppable::never());
         (rule.write)(&body, args)?;
     }
     body.bump_version();

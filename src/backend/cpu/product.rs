@@ -96,10 +96,12 @@ impl Batch {
                         c,
                         self.c.1,
                         accumulate,
-                        &|| false,
+                        &threads::is_stop_wanted,
                     )
                 };
-                debug_assert!(done, "nothing asked to stop");
+                if !done {
+                    threads::cancel();
+                }
             });
         }
         let across = n.div_ceil(columns);
@@ -108,8 +110,11 @@ impl Batch {
                 let (i, j) = (part / across * rows, part % across * columns);
                 let (is, js) = (i..m.min(i + rows), j..n.min(j + columns));
                 // SAFETY: the caller's promise, for a part of the result.
-                let done = unsafe { plan.run(is, js, self.a.0, self.b.0, self.c.0, accumulate, &|| false) };
-                debug_assert!(done, "nothing asked to stop");
+                let done =
+                    unsafe { plan.run(is, js, self.a.0, self.b.0, self.c.0, accumulate, &threads::is_stop_wanted) };
+                if !done {
+                    threads::cancel();
+                }
             }
         });
     }

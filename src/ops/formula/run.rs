@@ -12,9 +12,10 @@ use crate::ops::inplace;
 use crate::ops::op::{Op, Outputs};
 use crate::program::trace;
 use crate::scalar::Scalar;
-use crate::shape::{Dims, Layout, broadcast, checked_numel, expandable};
+use crate::shape::{Dims, Layout, broadcast, checked_numel, expandable, numel};
 use crate::storage::Storage;
 use crate::tensor::{Body, Tensor, default_dtype};
+use crate::threads::Stoppable;
 use smallvec::{SmallVec, smallvec};
 use std::sync::{Arc, OnceLock};
 
@@ -333,11 +334,13 @@ pub(super) fn execute(
     for body in outputs {
         outs.push(body.operand());
     }
+    let _fresh = Stoppable::fresh_if_long(numel(sizes));
     spec.executable.run(spec.op, sizes, &ins, scalars, &outs, Spec::REDUCE)
 }
 
 /// Runs the program into memory that is there already.
 fn execute_into(spec: &Spec, sizes: &[usize], inputs: &[Arc<Body>], scalars: &[Scalar], out: &Body) -> Result<()> {
+    let _whole = Stoppable::never_if_long(numel(sizes));
     let ins: SmallVec<[Operand<'_>; 4]> = inputs.iter().map(|b| b.operand()).collect();
     if out.dtype.compute() == spec.outputs[0].compute() {
         return spec.executable.run(spec.op, sizes, &ins, scalars, &[out.operand()], Spec::REDUCE);
