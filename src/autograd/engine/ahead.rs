@@ -14,10 +14,11 @@ use crate::autograd::node::{Edge, Grads, NodeRef, Zeros};
 use crate::autograd::saved;
 use crate::error::{Error, Result, bail};
 use crate::shape::numel;
+use crate::sync::{AtomicBool, Ordering};
 use crate::tensor::Tensor;
 use crate::threads::{self, Forked, Tally, Work, trace};
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 /// A run of fewer nanoseconds than this is not worth handing over.
@@ -92,6 +93,8 @@ pub(super) struct Ahead {
     rechecks: bool,
     board: Board<Ahead>,
     process: Forked,
+    /// Set at the end: what is still being computed is not wanted any more.
+    over: AtomicBool,
 }
 
 impl Ahead {
@@ -111,6 +114,7 @@ impl Ahead {
             rechecks: runs_code || accumulates,
             board: Board::new(graph.nodes().len(), WINDOW, threads::num_threads() - 1, runs_code),
             process: Forked::here(),
+            over: AtomicBool::new(false),
         }))
     }
 
@@ -244,6 +248,7 @@ impl Ahead {
     /// Ends the sharing: what is not begun is not begun any more, and nobody is at work when this returns.
     pub(super) fn end(&self) {
         if !self.process.since() {
+            self.over.store(true, Ordering::Relaxed);
             self.board.end();
             SHARED.sub();
         }
@@ -275,14 +280,37 @@ impl Course for Ahead {
     }
 
     fn compute(&self, along: &mut Along, number: u32, given: Grads, stop: bool) -> Step<Grads, Done> {
+        match catch_unwind(AssertUnwindSafe(|| self.computed(along, number, given, stop))) {
+            Ok(step) => step,
+            // A worker stops when nothing of this is wanted any more. Before that it is the caller whom the user stops.
+            Err(caught) if threads::is_cancelled(&*caught) && !self.over.load(Ordering::Relaxed) => {
+                resume_unwind(caught)
+            }
+            // A panic would be a bug; whoever waits for the node is told.
+            Err(_) => {
+                let grads = Err(Error::runtime("backward", "internal error: a derivative panicked"));
+                Step { made: Some(Done { grads, zeros: Zeros::default(), sums: Vec::new() }), onward: None }
+            }
+        }
+    }
+
+    fn made_bytes(made: &Done) -> usize {
+        let sums: usize = made.sums.iter().map(|(_, sum)| Self::given_bytes(sum)).sum();
+        sums + made.grads.as_ref().map_or(0, Self::given_bytes)
+    }
+
+    fn given_bytes(given: &Grads) -> usize {
+        given.iter().flatten().map(bytes).sum()
+    }
+}
+
+impl Ahead {
+    fn computed(&self, along: &mut Along, number: u32, given: Grads, stop: bool) -> Step<Grads, Done> {
         let _mode = GradMode::set(false);
         let node = &self.graph.nodes()[number as usize];
         let zeros = Zeros::default();
         let _span = trace::span(COMPUTE, || trace_name(node, number));
-        // A panic would be a bug; whoever waits for the node is told.
-        let compute = || self.graph.compute(number, given, &zeros, false);
-        let mut grads = catch_unwind(AssertUnwindSafe(compute))
-            .unwrap_or_else(|_| Err(Error::runtime("backward", "internal error: a derivative panicked")));
+        let mut grads = self.graph.compute(number, given, &zeros, false);
         let mut onward = None;
         if let (Ok(out), Some((k, next))) = (&mut grads, self.next(node))
             && !stop
@@ -310,20 +338,11 @@ impl Course for Ahead {
         let onward = onward.filter(|_| !ends);
         Step { made: (!all_went_on).then_some(Done { grads, zeros, sums }), onward }
     }
-
-    fn made_bytes(made: &Done) -> usize {
-        let sums: usize = made.sums.iter().map(|(_, sum)| Self::given_bytes(sum)).sum();
-        sums + made.grads.as_ref().map_or(0, Self::given_bytes)
-    }
-
-    fn given_bytes(given: &Grads) -> usize {
-        given.iter().flatten().map(bytes).sum()
-    }
 }
 
 impl Work for Ahead {
     fn help(&self) {
-        self.board.help(self);
+        threads::heeding(&self.over, || self.board.help(self));
     }
 }
 

@@ -30,8 +30,8 @@ pub(super) trait Course {
     /// Before a run that begins with a node.
     fn start(&self, number: u32) -> Self::Run;
 
-    /// Computes a node. It must not panic: somebody waits for the result. Where the run ends it leaves to the caller what the
-    /// run took along; `stop` says that it ends here.
+    /// Computes a node. It must not panic: somebody waits for the result. On the thread that takes results, it may unwind where
+    /// the user stops that. Where the run ends it leaves to the caller what the run took along; `stop` says that it ends here.
     fn compute(
         &self,
         run: &mut Self::Run,

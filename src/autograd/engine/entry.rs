@@ -43,7 +43,7 @@ pub fn backward(tensors: &[Tensor], grad_tensors: &[Option<Tensor>], options: &B
     let keep = options.retain_graph.unwrap_or(options.create_graph);
     let edges: Vec<Edge> = roots.iter().map(|r| r.0.clone()).collect();
     let Some(inputs) = &options.inputs else {
-        return Task::new(&edges, 0, keep, options.create_graph).run(roots, &mut []);
+        return Task::new(&edges, 0, keep, options.create_graph)?.run(roots, &mut []);
     };
     if inputs.is_empty() {
         bail!(runtime "backward", "`inputs` argument to `backward()` cannot be empty.");
@@ -56,8 +56,8 @@ pub fn backward(tensors: &[Tensor], grad_tensors: &[Option<Tensor>], options: &B
         input.retain_grad()?;
         targets.push((input.edge()?, true));
     }
-    let mut task = Task::new(&edges, oldest(&targets), keep, options.create_graph);
-    task.restrict(&targets);
+    let mut task = Task::new(&edges, oldest(&targets), keep, options.create_graph)?;
+    task.restrict(&targets)?;
     task.run(roots, &mut [])
 }
 
@@ -85,8 +85,8 @@ pub fn grad(
         targets.push((input.edge()?, false));
     }
     let edges: Vec<Edge> = roots.iter().map(|r| r.0.clone()).collect();
-    let mut task = Task::new(&edges, oldest(&targets), keep, options.create_graph);
-    task.restrict(&targets);
+    let mut task = Task::new(&edges, oldest(&targets), keep, options.create_graph)?;
+    task.restrict(&targets)?;
     let mut results = vec![None; inputs.len()];
     task.run(roots, &mut results)?;
     for (k, result) in results.iter_mut().enumerate() {

@@ -34,6 +34,9 @@ fn interrupted() -> Result<()> {
 /// How many nodes run between two such questions.
 const NODES_PER_POLL: u32 = 64;
 
+/// How many are numbered, or looked at, between two.
+const NODES_PER_LOOK: usize = 4096;
+
 static NEXT_TASK: AtomicU32 = AtomicU32::new(1);
 
 /// How far the nodes are, by number.
@@ -199,7 +202,10 @@ pub fn queue_callback(callback: Callback) -> Result<()> {
 impl Task {
     /// Numbers what is reachable from the roots by way of nodes with sequence numbers of at least `oldest`, and counts the
     /// edges into each node.
-    pub(super) fn new(roots: &[Edge], oldest: u64, keep_graph: bool, create_graph: bool) -> Task {
+    ///
+    /// # Errors
+    /// If the user wants to stop.
+    pub(super) fn new(roots: &[Edge], oldest: u64, keep_graph: bool, create_graph: bool) -> Result<Task> {
         let mut id = NEXT_TASK.fetch_add(1, Ordering::Relaxed);
         if id == 0 {
             id = NEXT_TASK.fetch_add(1, Ordering::Relaxed);
@@ -239,9 +245,12 @@ impl Task {
                 }
             }
             next += 1;
+            if next.is_multiple_of(NODES_PER_LOOK) {
+                interrupted()?;
+            }
         }
         task.progress.grads = task.graph.nodes.iter().map(|_| Grads::new()).collect();
-        task
+        Ok(task)
     }
 
     fn add(&mut self, node: NodeRef, waiting: u32) {
@@ -251,7 +260,10 @@ impl Task {
 
     /// Restricts the run to what the given nodes' gradients need. `run` says whether the target itself runs (a leaf that
     /// accumulates) or is only captured into place `k` of the result.
-    pub(super) fn restrict(&mut self, targets: &[(Edge, bool)]) {
+    ///
+    /// # Errors
+    /// If the user wants to stop.
+    pub(super) fn restrict(&mut self, targets: &[(Edge, bool)]) -> Result<()> {
         let graph = &mut self.graph;
         let mut needed = vec![false; graph.nodes.len()];
         let mut wanted = vec![false; graph.nodes.len()];
@@ -268,7 +280,10 @@ impl Task {
         // which have the largest number, point to nothing.
         let mut order: Vec<u32> = (0..graph.nodes.len() as u32).collect();
         order.sort_unstable_by_key(|&i| graph.nodes[i as usize].sequence);
-        for i in order {
+        for (looked_at, i) in order.into_iter().enumerate() {
+            if looked_at % NODES_PER_LOOK == NODES_PER_LOOK - 1 {
+                interrupted()?;
+            }
             let edges = &graph.nodes[i as usize].edges;
             let mut ends = edges.iter().filter_map(|e| e.node().and_then(|n| graph.number(n)));
             if ends.any(|to| wanted[to as usize]) {
@@ -277,6 +292,7 @@ impl Task {
             }
         }
         graph.needed = Some(needed);
+        Ok(())
     }
 
     /// Runs everything. `results[k]` receives what was captured for place k.
