@@ -17,6 +17,7 @@ mod generator;
 mod graph;
 mod identity;
 mod index;
+mod interrupt;
 mod module;
 mod numpy;
 mod observe;

@@ -1,6 +1,7 @@
 //! `copy.copy` and `copy.deepcopy` of tensors, and the warning of what a pickle leaves behind.
 
 use super::identity::{wrap, wrap_new};
+use super::interrupt::interruptible;
 use super::private;
 use super::tensor::{PyTensor, make_instance};
 use crate::dtype::DType;
@@ -63,7 +64,7 @@ fn copied_body(body: &Body, memo: &Bound<'_, PyDict>) -> PyResult<Body> {
         None => {
             let bytes = Layout::contiguous([body.storage.bytes()][..].into());
             let whole = Body { layout: bytes, dtype: DType::U8, ..body.clone() };
-            let copy = ops::copy::duplicate("deepcopy", &whole)?;
+            let copy = interruptible(|| Ok(ops::copy::duplicate("deepcopy", &whole)?))?;
             memo.set_item(&key, wrap_new(py, Tensor::from_shared(copy.clone()))?)?;
             copy.storage.clone()
         }

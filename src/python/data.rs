@@ -4,10 +4,10 @@ use super::bind::{self, sequence};
 use super::collector::detached;
 use super::dtype;
 use super::identity::{wrap, wrap_new};
+use super::interrupt::interruptible;
 use super::numpy;
 use super::tensor::{PyTensor, make_instance};
 use crate::dtype::{Category, DType};
-use crate::error::Result;
 use crate::ops;
 use crate::scalar::Scalar;
 use crate::shape::{Dims, Layout, Strides, checked_numel};
@@ -22,8 +22,13 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyT
 const MAX_DEPTH: usize = 128;
 
 /// A copy of a tensor's values in memory of its own, without history.
-pub(super) fn own(t: &Tensor) -> Result<Tensor> {
-    Ok(Tensor::from_shared(ops::contiguous("tensor", &t.body())?))
+pub(super) fn own(t: &Tensor) -> PyResult<Tensor> {
+    interruptible(|| Ok(Tensor::from_shared(ops::contiguous("tensor", &t.body())?)))
+}
+
+/// The tensor in another dtype; itself if it has it already.
+fn converted(t: &Tensor, dtype: DType) -> PyResult<Tensor> {
+    interruptible(|| Ok(ops::to_dtype(t, dtype)?))
 }
 
 /// What nested sequences hold.
@@ -171,7 +176,7 @@ pub(super) fn from_data(obj: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResul
         return build(&gathered, dtype);
     };
     Ok(match dtype {
-        Some(d) if d != t.dtype() => ops::to_dtype(&t, d)?,
+        Some(d) if d != t.dtype() => converted(&t, d)?,
         _ => t,
     })
 }
@@ -280,14 +285,15 @@ pub(super) fn as_tensor<'py>(
     let py = data.py();
     if let Some(t) = bind::tensor(data) {
         return match want {
-            Some(d) if d != t.dtype() => Ok(wrap(py, &ops::to_dtype(&t, d)?)?.into_any()),
+            Some(d) if d != t.dtype() => Ok(wrap(py, &converted(&t, d)?)?.into_any()),
             _ => Ok(data.clone()),
         };
     }
     if numpy::is_array(data)?
         && let Ok(t) = numpy::from_buffer(data, true)
     {
-        return Ok(wrap(py, &want.map_or(Ok(t.clone()), |d| ops::to_dtype(&t, d))?.born())?.into_any());
+        let t = want.map_or(Ok(t.clone()), |d| converted(&t, d))?;
+        return Ok(wrap(py, &t.born())?.into_any());
     }
     Ok(wrap_new(py, from_data(data, want)?.born())?.into_any())
 }
@@ -396,18 +402,19 @@ pub(super) fn to<'py>(
         if !copy {
             return in_format(slf, &format);
         }
-        let copied = ops::copy::in_format(t.to_copy(t.dtype())?, &format)?;
+        let copied = interruptible(|| Ok(ops::copy::in_format(t.to_copy(t.dtype())?, &format)?))?;
         return Ok(wrap(slf.py(), &copied)?.into_any());
     }
     let t = t.clone();
-    let converted = detached(slf.py(), || ops::copy::in_format(ops::to_dtype(&t, want)?, &format))?;
+    let convert = || ops::copy::in_format(ops::to_dtype(&t, want)?, &format);
+    let converted = interruptible(|| Ok(detached(slf.py(), convert)?))?;
     Ok(wrap(slf.py(), &converted)?.into_any())
 }
 
 /// The tensor lying as a memory format asks; the object itself if it does, or if nothing is asked for.
 pub(super) fn in_format<'py>(slf: &Bound<'py, PyTensor>, format: &str) -> PyResult<Bound<'py, PyAny>> {
     let t = &slf.get().tensor;
-    let laid = ops::copy::in_format(t.clone(), format)?;
+    let laid = interruptible(|| Ok(ops::copy::in_format(t.clone(), format)?))?;
     if laid.is(t) { Ok(slf.clone().into_any()) } else { Ok(wrap(slf.py(), &laid)?.into_any()) }
 }
 
@@ -428,7 +435,7 @@ pub(super) fn type_of<'py>(
             dtype::extract(want).ok_or_else(|| PyTypeError::new_err("dtype must be a type, str, or dtype object"))?
         }
     };
-    Ok(wrap(py, &ops::to_dtype(t, dtype)?)?.into_any())
+    Ok(wrap(py, &converted(t, dtype)?)?.into_any())
 }
 
 // ---- copying and pickling ----------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ use super::bind::{self, Given};
 use super::collector::detached;
 use super::error::guarded;
 use super::identity::{wrap, wrap_outputs};
+use super::interrupt::interruptible;
 use super::tensor::PyTensor;
 use crate::ops::aliases::ALIASES;
 use crate::ops::apply;
@@ -100,15 +101,17 @@ pub(super) fn call<'py>(entry: &Entry, given: &Given<'_, 'py>) -> PyResult<Bound
     let py = given.py;
     let bound = bind::bind(&entry.overloads, given)?;
     let (op, args) = (bound.op, bound.args);
-    guarded(|| {
-        if entry.form == Form::InPlace {
+    if entry.form == Form::InPlace {
+        return guarded(|| {
             let target = apart(py, &args, || apply::call_in_place(op, &args))?;
             // The object itself, subclass and all, where the method was called on one.
-            return match given.positional.first() {
+            match given.positional.first() {
                 Some(first) if bind::tensor(first).is_some_and(|t| t.is(&target)) => Ok(first.clone()),
                 _ => Ok(wrap(py, &target)?.into_any()),
-            };
-        }
+            }
+        });
+    }
+    interruptible(|| {
         if let Some(out) = &bound.out {
             if !op.surface.has(OUT) {
                 return Err(PyTypeError::new_err(format!("{}() got an unexpected keyword argument 'out'", op.name)));

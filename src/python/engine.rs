@@ -2,14 +2,15 @@
 
 use super::bind;
 use super::collector::detached;
-use super::error::{carry, guarded};
+use super::error::guarded;
 use super::identity::wrap;
+use super::interrupt::interruptible;
 use super::saved::tensor_of_edge;
 use super::tensor::PyTensor;
 use crate::autograd::engine::nesting;
 use crate::autograd::state::ThreadState;
 use crate::autograd::{self, BackwardOptions, GradOptions};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::tensor::Tensor;
 use pyo3::exceptions::{PyTypeError, PyUserWarning};
 use pyo3::prelude::*;
@@ -55,7 +56,7 @@ const DEEPEST: usize = 60;
 /// recursion, to begin again with.
 fn run_engine<R: Send>(py: Python<'_>, run: impl FnOnce() -> Result<R> + Send) -> PyResult<R> {
     if nesting() < DEEPEST {
-        return guarded(|| Ok(run()?));
+        return interruptible(|| Ok(run()?));
     }
     let state = ThreadState::capture();
     let run = || {
@@ -161,9 +162,4 @@ pub(super) fn grad<'py>(
     let results = run_engine(py, || autograd::grad(&roots, &targets, &grads, &options))?;
     let items = results.iter().map(|g| g.as_ref().map(|g| wrap(py, g)).transpose()).collect::<PyResult<Vec<_>>>()?;
     PyTuple::new(py, items)
-}
-
-/// Asks Python whether a signal has come in; `KeyboardInterrupt` stops the backward.
-pub(super) fn check_signals() -> Result<()> {
-    Python::attach(|py| py.check_signals()).map_err(|e: PyErr| -> Error { carry(e) })
 }

@@ -1,8 +1,10 @@
 //! Errors on their way to Python: each variant becomes the exception class that PyTorch raises. An exception that a hook
 //! raised travels through the engine as it is.
 
+use super::interrupt;
 use crate::callsite::CallSite;
 use crate::error::Error;
+use crate::threads;
 use pyo3::exceptions::{PyIndexError, PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::fmt;
@@ -80,10 +82,12 @@ fn context(py: Python<'_>) -> String {
     text
 }
 
-/// Runs Rust code of which a panic would be a bug, and turns one into a `RuntimeError` instead of a crash.
+/// Runs Rust code of which a panic would be a bug, and turns one into a `RuntimeError` instead of a crash. A kernel that was
+/// stopped becomes what stopped it.
 pub(super) fn guarded<R>(f: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)) {
         Ok(result) => result,
+        Err(caught) if threads::is_cancelled(&*caught) => Err(interrupt::raised()),
         Err(panic) => {
             let text =
                 panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());

@@ -5,6 +5,7 @@ use super::collector::detached;
 use super::data;
 use super::error::guarded;
 use super::identity::wrap_new;
+use super::interrupt::interruptible;
 use super::numpy;
 use super::tensor::PyTensor;
 use crate::dtype::{Category, DType};
@@ -26,8 +27,9 @@ pub(super) fn get<'py>(slf: &Bound<'py, PyTensor>, key: &Bound<'py, PyAny>) -> P
     let py = slf.py();
     let t = &slf.get().tensor;
     let items = read(key)?;
-    let result =
-        guarded(|| Ok(if is_long(t, &items) { detached(py, || getitem(t, &items))? } else { getitem(t, &items)? }))?;
+    let run = || Ok(if is_long(t, &items) { detached(py, || getitem(t, &items))? } else { getitem(t, &items)? });
+    let gathers = items.iter().any(|i| matches!(i, IndexItem::Tensor(_)));
+    let result = if gathers { interruptible(run) } else { guarded(run) }?;
     Ok(wrap_new(py, result)?.into_any())
 }
 

@@ -1,8 +1,8 @@
 //! What the extension module holds.
 
 use super::{
-    callsite, collector, data, dispatch, dtype, engine, function, generator, graph, numpy, observe, report, saved,
-    tensor,
+    callsite, collector, data, dispatch, dtype, engine, function, generator, graph, interrupt, numpy, observe, report,
+    saved, tensor,
 };
 use crate::autograd::mode;
 use crate::dtype::{DType, Promotion};
@@ -217,7 +217,7 @@ fn wait(probe: &mut dyn FnMut() -> bool) {
 pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = m.py();
     storage::set_wait_hook(wait);
-    crate::autograd::engine::set_interrupt_hook(engine::check_signals);
+    interrupt::install(py)?;
     callsite::install(m)?;
     m.add_class::<tensor::PyTensor>()?;
     m.add_class::<graph::PyNode>()?;

@@ -294,7 +294,7 @@ pub(super) fn frombuffer<'py>(
 /// The values of an array as a tensor of its own.
 pub(super) fn copy_of(obj: &Bound<'_, PyAny>) -> PyResult<Tensor> {
     let obj = match from_buffer(obj, false) {
-        Ok(t) => return Ok(data::own(&t)?),
+        Ok(t) => return data::own(&t),
         // Negative strides and foreign byte orders: numpy makes a plain copy.
         Err(err) if err.is_instance_of::<PyValueError>(obj.py()) => {
             let native = obj.getattr("dtype")?.call_method1("newbyteorder", ("=",))?;
@@ -303,5 +303,5 @@ pub(super) fn copy_of(obj: &Bound<'_, PyAny>) -> PyResult<Tensor> {
         Err(err) => return Err(err),
     };
     let obj = obj.py().import("numpy")?.call_method1("ascontiguousarray", (obj,))?;
-    Ok(data::own(&from_buffer(&obj, false)?)?)
+    data::own(&from_buffer(&obj, false)?)
 }

@@ -6,6 +6,7 @@ use super::collector::{self, detached};
 use super::dispatch::call_named;
 use super::error::guarded;
 use super::identity::{self, Slot, wrap, wrap_new};
+use super::interrupt::interruptible;
 use super::{copying, data, dtype, engine, graph, index, numpy, private};
 use crate::dtype::DType;
 use crate::ops::apply;
@@ -86,7 +87,8 @@ fn operator<'py>(
                 return Ok(out);
             }
             let large = a.numel() >= 1 << 16 || b.numel() >= 1 << 16;
-            Ok(if large { detached(py, || apply::binary(op, a, b))? } else { apply::binary(op, a, b)? })
+            let run = || apply::binary(op, a, b);
+            interruptible(|| Ok(if large { detached(py, run)? } else { run()? }))
         })?;
         return Ok(wrap_new(py, result)?.into_any());
     }
@@ -96,12 +98,8 @@ fn operator<'py>(
                 if let Some(out) = apply::small_binary_number(op, a, n)? {
                     return Ok(out);
                 }
-                let large = a.numel() >= 1 << 16;
-                Ok(if large {
-                    detached(py, || apply::binary_number(op, a, n))?
-                } else {
-                    apply::binary_number(op, a, n)?
-                })
+                let run = || apply::binary_number(op, a, n);
+                interruptible(|| Ok(if a.numel() >= 1 << 16 { detached(py, run)? } else { run()? }))
             })?;
             Ok(wrap_new(py, result)?.into_any())
         }
