@@ -38,10 +38,11 @@ pub fn set_stop_hook(hook: fn() -> bool) {
     let _ = QUESTION.set(hook);
 }
 
-/// The time from one such question to the next. One that had to wait for its answer is not asked again for ten times as long,
-/// up to the longest time that a user shall wait.
+/// The time from one such question to the next.
 const PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_millis(40);
+
+/// Or so many times as long as the answer took, if that is more: it may have to wait for what other threads hold.
+const SHARE: u32 = 5;
 
 /// Kernels of fewer elements are not asked about: nobody waits for them, and small calls take no notice of all this.
 const LONG: usize = 1 << 12;
@@ -169,7 +170,7 @@ fn ask() -> bool {
     }
     let answer = question();
     let after = Instant::now();
-    AGAIN.set(Some(after + (10 * (after - now)).clamp(PAUSE, LONGEST_PAUSE)));
+    AGAIN.set(Some(after + PAUSE.max(SHARE * (after - now))));
     answer
 }
 
