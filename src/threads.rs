@@ -11,4 +11,5 @@ mod stop;
 pub use fork::{Forked, Tally};
 pub use pool::{Work, idle, invite, num_threads, rouse, set_num_threads, shutdown};
 pub use slices::{each, ranges};
-pub use stop::{Cancelled, Stoppable, asking_user, cancel, heeding, is_cancelled, is_stop_wanted, set_stop_hook};
+pub use stop::{Cancelled, Stoppable, asking_user, cancel, heeding};
+pub use stop::{is_cancelled, is_stop_wanted, set_stop_hook, stop_if_wanted};

@@ -155,7 +155,7 @@ pub fn is_stop_wanted() -> bool {
 }
 
 /// Unwinds if what this thread computes is to stop.
-pub(super) fn stop_if_wanted() {
+pub fn stop_if_wanted() {
     if is_stop_wanted() {
         cancel();
     }

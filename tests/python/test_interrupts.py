@@ -235,6 +235,11 @@ a, b = torch.ones(n, 200, 200), torch.ones(n, 200, 200)
 def work():
     for _ in range(5): a @ b
 """,
+    "an inverse": """
+n = long_enough(lambda n: torch.linalg.inv(torch.eye(n * 300)), 3) * 300 + 300
+given = torch.eye(n)
+def work(): torch.linalg.inv(given)
+""",
     "a matrix product in half precision": """
 n = long_enough(lambda n: torch.ones(n * 400, n * 400).half() @ torch.ones(n * 400, n * 400).half(), 3) * 400 + 400
 a, b = torch.ones(n, n).half(), torch.ones(n, n).half()

@@ -5,6 +5,7 @@
 
 use super::matmul::{MatMut, MatRef, gemm};
 use crate::dtype::DType;
+use crate::threads;
 use std::ops::Range;
 
 /// Columns that are factored at a time; what is right of them is updated by one product.
@@ -38,14 +39,18 @@ fn subtract_product(
     assert!(
         out.len() >= (m - 1) * step + n && a.len() == m * k && b.len() > (k - 1) * strides[0] + (n - 1) * strides[1]
     );
+    // Most of the time goes by here.
+    threads::stop_if_wanted();
     // The product is added, so that it is a factor that is negated.
     let a: Vec<f64> = a.iter().map(|x| -x).collect();
     let x = MatRef { ptr: a.as_ptr().cast(), row_stride: k as isize, col_stride: 1 };
     let y = MatRef { ptr: b.as_ptr().cast(), row_stride: strides[0] as isize, col_stride: strides[1] as isize };
     let out = MatMut { ptr: out.as_mut_ptr().cast(), row_stride: step as isize, col_stride: 1 };
     // SAFETY: the slices hold the operands and the result, which is borrowed alone.
-    let done = unsafe { gemm(DType::F64, m, k, n, x, y, out, true, &|| false) };
-    debug_assert!(done, "nothing asked to stop");
+    let done = unsafe { gemm(DType::F64, m, k, n, x, y, out, true, &threads::is_stop_wanted) };
+    if !done {
+        threads::cancel();
+    }
 }
 
 /// Rows and columns of a row-major matrix of `n` columns, copied.
