@@ -18,8 +18,8 @@ WHEEL_LIMIT := 6000000
 .SECONDARY:
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help run test test-rust test-python check fmt lint stubs stubs-current docs size ci ci-slow bench compare wheel \
-	sdist-check absent rows clean
+.PHONY: help run test test-rust test-python check fmt lint stubs stubs-current docs size ci ci-slow loom tsan miri bench compare \
+	wheel sdist-check absent rows clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,9 +71,26 @@ size: target/wheels/ci/.built
 
 ci: check docs size test ## what CI runs
 
-ci-slow: $(VENV)/.extra-test $(VENV)/.installed-ci sdist-check ## exhaustive sweeps, and a build from the source archive
+ci-slow: $(VENV)/.extra-test $(VENV)/.installed-ci sdist-check loom ## exhaustive sweeps, and a build from the source archive
 	$(CARGO) test --locked --profile ci -- --ignored
 	@$(PYTEST) -m slow $(CURDIR)/tests/python || test $$? -eq 5 # 5: no test is marked slow
+
+# What is to hold however threads take turns. Loom writes a line to stderr for every lock; what fails is said on stdout.
+LOOM := RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --locked --profile models --target-dir target/loom --lib
+loom: ## models of the threads' ways with one another, in all orders (bounded)
+	$(LOOM) --no-run
+	$(LOOM) --quiet -- models:: --nocapture 2> /dev/null
+
+# The standard library is the toolchain's, made without the sanitizer: tests/tsan.txt says what that makes it report wrongly.
+TSAN := RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.txt" \
+	$(CARGO) +nightly test --locked --profile models --target-dir target/tsan --target $$(rustc -vV | sed -n 's/^host: //p')
+tsan: ## threads under ThreadSanitizer; needs a nightly toolchain
+	$(TSAN) --test threads
+	$(TSAN) --lib -- threads:: storage:: board::
+
+miri: ## the rooms with `unsafe` under Miri; needs a nightly toolchain that has it
+	MIRIFLAGS="-Zmiri-ignore-leaks -Zmiri-disable-isolation" $(CARGO) +nightly miri test --locked --target-dir target/miri --lib -- \
+		threads:: storage:: board:: tensor::
 
 bench: ## criterion benchmarks
 	$(CARGO) bench --locked

@@ -4,6 +4,7 @@
 
 mod alloc;
 mod guard;
+mod word;
 
 pub use alloc::{affordable, cache_limit, cached_bytes, empty_cache, large_bytes, set_cache_limit};
 pub(crate) use alloc::{after_fork, before_fork};
@@ -14,6 +15,7 @@ use std::any::Any;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
+use word::Word;
 
 /// Storages up to this many bytes live inside their own header: one allocation for a scalar.
 const INLINE_BYTES: usize = 16;
@@ -24,7 +26,7 @@ pub struct Storage(Arc<Inner>);
 
 struct Inner {
     /// Readers (low bits) and writer (high bit) that are inside a kernel now.
-    guard: AtomicU32,
+    guard: Word,
     /// The version counter of the tensors that were born with this memory.
     version: AtomicU32,
     bytes: usize,
@@ -62,7 +64,7 @@ impl Storage {
         } else {
             Data::Owned(alloc::Block::new(bytes, zeroed).ok_or(Error::OutOfMemory { op, bytes })?)
         };
-        Ok(Storage(Arc::new(Inner { guard: AtomicU32::new(0), version: AtomicU32::new(0), bytes, data })))
+        Ok(Storage(Arc::new(Inner { guard: Word::new(), version: AtomicU32::new(0), bytes, data })))
     }
 
     /// Memory that `owner` keeps alive and that others may write too.
@@ -71,7 +73,7 @@ impl Storage {
     /// `ptr` must be valid for reads of `bytes` bytes, and for writes if `writable`, for as long as `owner` lives.
     pub unsafe fn foreign(ptr: *mut u8, bytes: usize, writable: bool, owner: Box<dyn Any + Send + Sync>) -> Storage {
         let data = Data::Foreign { ptr, writable, _owner: owner };
-        Storage(Arc::new(Inner { guard: AtomicU32::new(0), version: AtomicU32::new(0), bytes, data }))
+        Storage(Arc::new(Inner { guard: Word::new(), version: AtomicU32::new(0), bytes, data }))
     }
 
     /// The first byte. Whoever reads or writes through it holds a guard.
@@ -158,7 +160,7 @@ impl Storage {
     }
 
     #[inline]
-    fn guard_word(&self) -> &AtomicU32 {
+    fn guard_word(&self) -> &Word {
         &self.0.guard
     }
 }

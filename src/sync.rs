@@ -1,5 +1,15 @@
-//! What threads share and wait on, from one door, so that models of what they do can have loom's.
+//! What threads share and wait on: atomics, locks, sleep, and the making of threads. Code whose interleavings are modelled takes
+//! them from here; they are the standard ones and `parking_lot`'s, and loom's where its models run (`make loom`). There time
+//! stands still: who sleeps is woken by somebody or never, so that no model passes because a timeout saved it.
 
+#[cfg(all(test, loom))]
+mod loomed;
+#[cfg(test)]
+pub mod model;
+#[cfg(not(all(test, loom)))]
 mod plain;
 
+#[cfg(all(test, loom))]
+pub use loomed::*;
+#[cfg(not(all(test, loom)))]
 pub use plain::*;

@@ -2,11 +2,12 @@
 //! workers take slices one by one, and the thread that offers them takes them too, so that a worker which the system has put
 //! aside delays at most the slice it holds. What runs where never changes a result. Nothing here knows tensors or graphs.
 
+mod crew;
 mod fork;
 mod pool;
 mod slices;
-pub mod trace;
 mod stop;
+pub mod trace;
 
 pub use fork::{Forked, Tally};
 pub use pool::{Work, idle, invite, num_threads, rouse, set_num_threads, shutdown};

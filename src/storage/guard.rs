@@ -2,11 +2,9 @@
 //! ascending order of storage, holds them only inside its kernel, and so can neither race nor deadlock.
 
 use super::Storage;
+use super::word::Word;
 use smallvec::SmallVec;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-const WRITER: u32 = 1 << 31;
 
 /// How a thread gives way while it waits for a guard. The Python room installs one that lets go of the interpreter.
 static WAIT_HOOK: OnceLock<fn(&mut dyn FnMut() -> bool)> = OnceLock::new();
@@ -41,7 +39,7 @@ impl<'a> Guards<'a> {
             many => many.sort_unstable_by_key(|(s, _)| s.id()),
         }
         for &(storage, write) in &held {
-            acquire(storage.guard_word(), write);
+            take(storage.guard_word(), write);
         }
         Guards(held)
     }
@@ -51,7 +49,7 @@ impl Drop for Guards<'_> {
     #[inline]
     fn drop(&mut self) {
         for &(storage, write) in &self.0 {
-            storage.guard_word().fetch_sub(if write { WRITER } else { 1 }, Ordering::Release);
+            storage.guard_word().let_go(write);
         }
     }
 }
@@ -63,43 +61,33 @@ impl<'a> Reading<'a> {
     /// A shared guard, unless somebody is writing.
     #[inline]
     pub fn try_take(storage: &'a Storage) -> Option<Reading<'a>> {
-        try_acquire(storage.guard_word(), false).then_some(Reading(storage))
+        storage.guard_word().try_take(false).then_some(Reading(storage))
     }
 }
 
 impl Drop for Reading<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.guard_word().fetch_sub(1, Ordering::Release);
+        self.0.guard_word().let_go(false);
     }
 }
 
 #[inline]
-fn try_acquire(word: &AtomicU32, write: bool) -> bool {
-    if write {
-        word.compare_exchange(0, WRITER, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    } else {
-        let now = word.load(Ordering::Relaxed);
-        now < WRITER - 1 && word.compare_exchange(now, now + 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-}
-
-#[inline]
-fn acquire(word: &AtomicU32, write: bool) {
-    if !try_acquire(word, write) {
+fn take(word: &Word, write: bool) {
+    if !word.try_take(write) {
         wait(word, write);
     }
 }
 
 #[cold]
-fn wait(word: &AtomicU32, write: bool) {
+fn wait(word: &Word, write: bool) {
     for _ in 0..100 {
         std::hint::spin_loop();
-        if try_acquire(word, write) {
+        if word.try_take(write) {
             return;
         }
     }
-    let mut probe = || try_acquire(word, write);
+    let mut probe = || word.try_take(write);
     match WAIT_HOOK.get() {
         Some(hook) => hook(&mut probe),
         None => {
@@ -121,31 +109,29 @@ mod tests {
         {
             let _r1 = Guards::take([&a, &b], []);
             let _r2 = Guards::take([&a, &a], []);
-            assert!(!try_acquire(a.guard_word(), true));
+            assert!(!a.guard_word().try_take(true));
         }
         {
             let _w = Guards::take([&a, &b], [&a]);
-            assert!(!try_acquire(a.guard_word(), false));
-            assert!(try_acquire(b.guard_word(), false));
-            b.guard_word().fetch_sub(1, Ordering::Release);
+            assert!(!a.guard_word().try_take(false));
+            assert!(b.guard_word().try_take(false));
+            b.guard_word().let_go(false);
         }
-        assert!(try_acquire(a.guard_word(), true));
+        assert!(a.guard_word().try_take(true));
     }
 
     #[test]
     fn concurrent_increments_are_not_lost() {
         let a = Storage::zeroed("test", 8).unwrap();
+        let increment = || {
+            let _w = Guards::take([], [&a]);
+            let p = a.ptr().cast::<u64>();
+            // SAFETY: eight aligned bytes under an exclusive guard.
+            unsafe { *p += 1 };
+        };
         std::thread::scope(|s| {
-            for _ in 0..4 {
-                s.spawn(|| {
-                    for _ in 0..1000 {
-                        let _w = Guards::take([], [&a]);
-                        let p = a.ptr().cast::<u64>();
-                        // SAFETY: eight aligned bytes under an exclusive guard.
-                        unsafe { *p += 1 };
-                    }
-                });
-            }
+            let threads = [(); 4].map(|()| s.spawn(|| (0..1000).for_each(|_| increment())));
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
         // SAFETY: all writers have ended.
         assert_eq!(unsafe { *a.ptr().cast::<u64>() }, 4000);

@@ -1,13 +1,13 @@
 //! Slices of one kernel, claimed one by one by the thread that offers them and by idle workers.
 
-use super::pool::{Work, idle, invite, withdraw};
+use super::crew::Crew;
+use super::pool::{Work, crew, idle, num_threads};
 use super::stop::{Stoppable, cancel, heeding, is_cancelled, is_possible, is_stop_wanted, stop_if_wanted};
+use crate::sync::{AtomicBool, AtomicUsize, Ordering, Sleeper, spin};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::Thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Work of fewer nanoseconds than this is not worth a worker's attention.
 const WORTH: f64 = 20_000.0;
@@ -26,7 +26,7 @@ struct Slices {
     left: AtomicUsize,
     /// What runs a slice. Alive until `left` is 0.
     run: *const (dyn Fn(usize) + Sync),
-    offering: Thread,
+    offering: Sleeper,
     panicked: AtomicBool,
     /// Whether the kernel may be stopped, and whether it was: slices that have not begun are then left out.
     stoppable: bool,
@@ -55,8 +55,8 @@ impl Slices {
                     Err(_) => self.panicked.store(true, Ordering::Relaxed),
                 }
             }
-            if self.left.fetch_sub(1, Ordering::AcqRel) == 1 && std::thread::current().id() != self.offering.id() {
-                self.offering.unpark();
+            if self.left.fetch_sub(1, Ordering::AcqRel) == 1 && !self.offering.is_here() {
+                self.offering.wake();
             }
         }
     }
@@ -71,12 +71,10 @@ impl Slices {
 
     /// Waits for the slices that others hold.
     fn wait(&self) {
-        let since = Instant::now();
-        while self.left.load(Ordering::Acquire) > 0 {
-            if since.elapsed() < SPIN {
-                (0..16).for_each(|_| std::hint::spin_loop());
-            } else {
-                std::thread::park_timeout(Duration::from_millis(1));
+        let done = || self.left.load(Ordering::Acquire) == 0;
+        if !spin(SPIN, 16, done) {
+            while !done() {
+                self.offering.sleep(Duration::from_millis(1));
                 self.is_stopped();
             }
         }
@@ -100,15 +98,20 @@ impl Work for Slices {
 /// If one of them does. If the kernel may be stopped and is, it unwinds before all have run.
 pub fn each(count: usize, run: &(dyn Fn(usize) + Sync)) {
     let helpers = if count > 1 { idle().min(count - 1) } else { 0 };
-    let stoppable = is_possible();
-    if helpers == 0 {
-        return (0..count).for_each(|k| {
-            if stoppable {
-                stop_if_wanted();
-            }
-            run(k);
-        });
+    if helpers > 0 {
+        return share(crew(), helpers, num_threads(), count, run);
     }
+    let stoppable = is_possible();
+    (0..count).for_each(|k| {
+        if stoppable {
+            stop_if_wanted();
+        }
+        run(k);
+    });
+}
+
+/// [`each`], with up to `helpers` workers of a crew; see [`Crew::invite`] for `threads`.
+fn share(crew: &'static Crew, helpers: usize, threads: usize, count: usize, run: &(dyn Fn(usize) + Sync)) {
     // SAFETY: only the lifetime changes; nobody calls it after `wait`, before which this function does not end.
     let run: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(run) };
     let slices = Arc::new(Slices {
@@ -116,16 +119,16 @@ pub fn each(count: usize, run: &(dyn Fn(usize) + Sync)) {
         count,
         left: AtomicUsize::new(count),
         run,
-        offering: std::thread::current(),
+        offering: Sleeper::here(),
         panicked: AtomicBool::new(false),
-        stoppable,
+        stoppable: is_possible(),
         stopped: AtomicBool::new(false),
     });
     let work: Arc<dyn Work> = slices.clone();
-    invite(&work, helpers);
+    crew.invite(&work, helpers, threads);
     slices.claim();
     slices.wait();
-    withdraw(&work);
+    crew.withdraw(&work);
     if slices.panicked.load(Ordering::Relaxed) {
         resume_unwind(Box::new("a slice of a kernel panicked"));
     }
@@ -203,18 +206,13 @@ pub(super) mod tests {
     fn slices_may_have_slices_and_threads_may_offer_at_once() {
         let _turn = TURN.lock();
         let total = AtomicUsize::new(0);
+        let inner = |_| {
+            total.fetch_add(1, Ordering::Relaxed);
+        };
+        let outer = |_| each(8, &inner);
         std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..50 {
-                        each(8, &|_| {
-                            each(8, &|_| {
-                                total.fetch_add(1, Ordering::Relaxed);
-                            });
-                        });
-                    }
-                });
-            }
+            let threads = [(); 4].map(|()| scope.spawn(|| (0..50).for_each(|_| each(8, &outer))));
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
         assert_eq!(total.load(Ordering::Relaxed), 4 * 50 * 64);
     }
@@ -233,5 +231,83 @@ pub(super) mod tests {
         // On one thread those behind the one that failed do not run.
         assert!(ran.load(Ordering::Relaxed) >= 10);
         each(4, &|_| {});
+    }
+}
+
+#[cfg(test)]
+mod models {
+    use super::*;
+    use crate::sync::model::{Claimed, check, spawn};
+
+    fn crew() -> &'static Crew {
+        Box::leak(Box::default())
+    }
+
+    /// Shares `count` slices among `helpers` workers and the caller, and reaches for what they touched as soon as that returns.
+    fn share_and_look(crew: &'static Crew, helpers: usize, threads: usize, count: usize) {
+        let touched: Vec<Claimed> = (0..count).map(|_| Claimed::default()).collect();
+        share(crew, helpers, threads, count, &|k| touched[k].add(1));
+        for slice in &touched {
+            slice.add(1);
+            assert_eq!(slice.get(), 2);
+        }
+    }
+
+    #[test]
+    fn every_slice_has_run_once_when_the_offer_returns() {
+        check(|| {
+            let crew = crew();
+            share_and_look(crew, 1, 2, 2);
+            crew.close();
+        });
+    }
+
+    #[test]
+    fn with_two_workers_too() {
+        check(|| {
+            let crew = crew();
+            share_and_look(crew, 2, 3, 3);
+            crew.close();
+        });
+    }
+
+    #[test]
+    fn one_offer_after_the_other() {
+        check(|| {
+            let crew = crew();
+            share_and_look(crew, 1, 2, 2);
+            share_and_look(crew, 1, 2, 2);
+            crew.close();
+        });
+    }
+
+    #[test]
+    fn two_offers_at_once() {
+        check(|| {
+            let crew = crew();
+            let other = spawn(move || share_and_look(crew, 1, 2, 2));
+            share_and_look(crew, 1, 2, 2);
+            other.join().unwrap();
+            crew.close();
+        });
+    }
+
+    #[test]
+    fn an_offer_while_the_crew_ends() {
+        check(|| {
+            let crew = crew();
+            let other = spawn(move || share_and_look(crew, 1, 2, 2));
+            crew.close();
+            other.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn slices_that_offer_slices() {
+        check(|| {
+            let crew = crew();
+            share(crew, 1, 2, 2, &|_| share_and_look(crew, 1, 2, 2));
+            crew.close();
+        });
     }
 }

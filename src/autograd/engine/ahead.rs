@@ -279,7 +279,7 @@ impl Course for Ahead {
         Along { own, sums: Vec::new() }
     }
 
-    fn compute(&self, along: &mut Along, number: u32, given: Grads, stop: bool) -> Step<Grads, Done> {
+    fn compute(&self, along: &mut Along, number: u32, given: Grads, stop: &AtomicBool) -> Step<Grads, Done> {
         match catch_unwind(AssertUnwindSafe(|| self.computed(along, number, given, stop))) {
             Ok(step) => step,
             // A worker stops when nothing of this is wanted any more. Before that it is the caller whom the user stops.
@@ -305,7 +305,7 @@ impl Course for Ahead {
 }
 
 impl Ahead {
-    fn computed(&self, along: &mut Along, number: u32, given: Grads, stop: bool) -> Step<Grads, Done> {
+    fn computed(&self, along: &mut Along, number: u32, given: Grads, stop: &AtomicBool) -> Step<Grads, Done> {
         let _mode = GradMode::set(false);
         let node = &self.graph.nodes()[number as usize];
         let zeros = Zeros::default();
@@ -313,7 +313,7 @@ impl Ahead {
         let mut grads = self.graph.compute(number, given, &zeros, false);
         let mut onward = None;
         if let (Ok(out), Some((k, next))) = (&mut grads, self.next(node))
-            && !stop
+            && !stop.load(Ordering::Relaxed)
             && self.is_pure(next)
             && out.get(k).is_some_and(Option::is_some)
         {
