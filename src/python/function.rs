@@ -3,9 +3,9 @@
 
 use super::bind;
 use super::collector::Payload;
-use super::error::carry;
 use super::graph::PyNode;
 use super::identity::{wrap, wrap_new};
+use super::interrupt::call_python;
 use super::tensor::PyTensor;
 use crate::autograd::held::{Held, Visit};
 use crate::autograd::mode::{self, GradMode};
@@ -50,7 +50,7 @@ impl Backward for PyBackward {
     fn backward(&self, call: &Call<'_>, grads: Grads) -> crate::Result<Grads> {
         // Whatever it does to the grad mode, the next node finds it as it was.
         let _mode = GradMode::set(call.create_graph);
-        Python::attach(|py| self.run(py, call, &grads)).map_err(carry)
+        call_python(|py| self.run(py, call, &grads))
     }
 
     fn release(&self) {

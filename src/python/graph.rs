@@ -2,8 +2,8 @@
 
 use super::bind;
 use super::collector::{self, Payload};
-use super::error::carry;
 use super::identity::{Slot, alive, wrap};
+use super::interrupt::call_python;
 use super::tensor::{PyTensor, size};
 use super::{dtype, function, saved};
 use crate::autograd::hooks::{HookHandle, NodeHook, TensorHook, check_replacement, next_id, remove};
@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// Runs a hook, whatever it does to the grad mode: the next one finds it as it was.
 fn run_hook<R>(f: impl FnOnce(Python<'_>) -> PyResult<R>) -> Result<R> {
     let _mode = GradMode::set(mode::is_grad_enabled());
-    Python::attach(f).map_err(carry)
+    call_python(f)
 }
 
 fn hook_name(hook: &Bound<'_, PyAny>) -> String {

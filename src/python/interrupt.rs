@@ -2,7 +2,7 @@
 //! stop for it.
 
 use super::error::{carry, guarded};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::threads::{self, Forked};
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi;
@@ -44,7 +44,13 @@ pub(super) fn install(py: Python<'_>) -> PyResult<()> {
 
 /// Runs the handlers of signals that have come in; what one of them raises stops a backward.
 fn check() -> Result<()> {
-    Python::attach(|py| py.check_signals()).map_err(|e: PyErr| -> Error { carry(e) })
+    call_python(|py| py.check_signals())
+}
+
+/// Calls Python code, a hook for one, from Rust. What that calls in turn has doors of its own: a kernel that is stopped there
+/// unwinds no further.
+pub(super) fn call_python<R>(f: impl FnOnce(Python<'_>) -> PyResult<R>) -> Result<R> {
+    threads::asking_nobody(|| Python::attach(f)).map_err(carry)
 }
 
 /// Whether a signal has come in that will raise `KeyboardInterrupt` on this thread. It stays where it is: kernels hold guards,

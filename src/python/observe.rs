@@ -2,9 +2,9 @@
 //! that recorded a node.
 
 use super::collector::Payload;
-use super::error::carry;
 use super::graph::PyNode;
 use super::identity::wrap;
+use super::interrupt::call_python;
 use crate::autograd::node::{Grads, NodeRef};
 use crate::autograd::nonfinite::NonFinite;
 use crate::autograd::observe::{After, Observer, Watched, pop_observer, push_observer};
@@ -55,7 +55,7 @@ struct PyObserver(Payload);
 impl Observer for PyObserver {
     fn operation<'a>(&'a self, call: &'a Watched<'_>) -> Result<After<'a>> {
         Ok(Box::new(move |results| {
-            Python::attach(|py| {
+            call_python(|py| {
                 let tuple = |tensors: &[Tensor]| {
                     let objects: PyResult<Vec<_>> = tensors.iter().map(|t| wrap(py, t)).collect();
                     PyTuple::new(py, objects?)
@@ -63,7 +63,6 @@ impl Observer for PyObserver {
                 let seen = (call.operation, tuple(call.operands)?, tuple(results)?, line(CallSite::here()));
                 self.0.0.bind(py).call1(seen).map(drop)
             })
-            .map_err(carry)
         }))
     }
 

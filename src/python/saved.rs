@@ -2,9 +2,9 @@
 
 use super::bind;
 use super::collector::Payload;
-use super::error::carry;
 use super::graph::{PyNode, wrap_node};
 use super::identity::wrap;
+use super::interrupt::call_python;
 use super::tensor::PyTensor;
 use crate::autograd::engine::{current_task, queue_callback, runs_whole, will_run};
 use crate::autograd::held::{Held, Visit};
@@ -40,19 +40,18 @@ impl PySavedHooks {
 
 impl SavedHooks for PySavedHooks {
     fn pack(&self, value: &Tensor) -> Result<Box<dyn Packed>> {
-        Python::attach(|py| {
+        call_python(|py| {
             let value = wrap(py, value)?;
             let object = Payload::new(self.pack.0.bind(py).call1((value,))?.unbind());
             let unpack = Payload::new(self.unpack.0.clone_ref(py));
             Ok(Box::new(PyPacked { object, unpack }) as Box<dyn Packed>)
         })
-        .map_err(carry)
     }
 }
 
 impl Packed for PyPacked {
     fn unpack(&self) -> Result<Tensor> {
-        Python::attach(|py| {
+        call_python(|py| {
             let value = self.unpack.0.bind(py).call1((self.object.0.bind(py),))?;
             bind::tensor(&value).ok_or_else(|| {
                 let class = value.get_type().name().map_or_else(|_| "?".into(), |n| n.to_string());
@@ -61,7 +60,6 @@ impl Packed for PyPacked {
                 ))
             })
         })
-        .map_err(carry)
     }
 
     fn held(&self, visit: &mut Visit<'_>) {
@@ -281,7 +279,7 @@ pub(super) fn _is_checkpoint_valid() -> bool {
 /// Has the backward that runs on this thread call a function when it is done.
 #[pyfunction]
 pub(super) fn _queue_callback(callback: Py<PyAny>) -> PyResult<()> {
-    let call = move || Python::attach(|py| callback.bind(py).call0().map(drop)).map_err(carry);
+    let call = move || call_python(|py| callback.bind(py).call0().map(drop));
     Ok(queue_callback(Box::new(call))?)
 }
 
@@ -289,9 +287,8 @@ pub(super) fn _queue_callback(callback: Py<PyAny>) -> PyResult<()> {
 #[pyfunction]
 pub(super) fn _set_write_watch(watch: Option<Py<PyAny>>) {
     set_watch(watch.map(|watch| {
-        let watch: crate::autograd::watch::Watch = Arc::new(move |target: &Tensor| {
-            Python::attach(|py| watch.bind(py).call1((wrap(py, target)?,)).map(drop)).map_err(carry)
-        });
+        let watch: crate::autograd::watch::Watch =
+            Arc::new(move |target: &Tensor| call_python(|py| watch.bind(py).call1((wrap(py, target)?,)).map(drop)));
         watch
     }));
 }

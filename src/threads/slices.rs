@@ -86,8 +86,10 @@ impl Work for Slices {
         if !self.stoppable {
             return self.claim();
         }
-        let _fresh = Stoppable::fresh();
-        heeding(&self.stopped, || self.claim());
+        heeding(&self.stopped, || {
+            let _fresh = Stoppable::fresh();
+            self.claim();
+        });
     }
 }
 
@@ -139,18 +141,20 @@ fn share(crew: &'static Crew, helpers: usize, threads: usize, count: usize, run:
 
 /// Runs `run` on ranges that together are `0..items`: one range if it takes too little time to share, `ns` nanoseconds an
 /// item; otherwise several, whose borders are multiples of `grain`. A kernel that may be stopped is cut on one thread too.
+#[inline]
 pub fn ranges(items: usize, grain: usize, ns: f64, run: impl Fn(Range<usize>) + Sync) {
     let total = items as f64 * ns;
-    if total < 2.0 * WORTH {
-        return run(0..items);
-    }
-    let pieces = if is_possible() {
+    if total < 2.0 * WORTH { run(0..items) } else { cut(items, grain, total, &run) }
+}
+
+/// [`ranges`] for what takes some time.
+fn cut(items: usize, grain: usize, total: f64, run: &(dyn Fn(Range<usize>) + Sync)) {
+    let mut pieces = 1;
+    if is_possible() {
         // Here too, for those who call many kernels that are not long.
         stop_if_wanted();
-        (total / PATIENCE) as usize
-    } else {
-        1
-    };
+        pieces = (total / PATIENCE) as usize;
+    }
     let helpers = if items <= grain { 0 } else { idle() };
     if items <= grain || (helpers == 0 && pieces < 2) {
         return run(0..items);

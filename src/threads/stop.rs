@@ -8,12 +8,12 @@
 //! ([`Stoppable::fresh`]). Where either is missing, kernels run to their end: an operation that nobody thought about is late,
 //! but never leaves half of what it was to write.
 
+use crate::sync::{AtomicBool, Ordering};
 use std::any::Any;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::panic::resume_unwind;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What a kernel that was stopped unwinds with.
@@ -67,9 +67,14 @@ enum Target {
     Step,
 }
 
+/// How a thread stands.
+struct Standing {
+    whom: Cell<Whom>,
+    target: Cell<Target>,
+}
+
 thread_local! {
-    static WHOM: Cell<Whom> = const { Cell::new(Whom::Nobody) };
-    static TARGET: Cell<Target> = const { Cell::new(Target::Unknown) };
+    static MINE: Standing = const { Standing { whom: Cell::new(Whom::Nobody), target: Cell::new(Target::Unknown) } };
     /// When the user may be asked again.
     static AGAIN: Cell<Option<Instant>> = const { Cell::new(None) };
 }
@@ -84,17 +89,19 @@ pub struct Stoppable {
 
 impl Stoppable {
     /// What kernels write is memory that nobody has seen yet, and that nobody sees if they unwind.
+    #[inline]
     pub fn fresh() -> Stoppable {
-        let before = TARGET.get();
-        if before == Target::Unknown {
-            TARGET.set(Target::Fresh);
-        }
-        Stoppable { before, _here: PhantomData }
+        MINE.with(|mine| {
+            let before = mine.target.get();
+            mine.target.set(if before == Target::Unknown { Target::Fresh } else { before });
+            Stoppable { before, _here: PhantomData }
+        })
     }
 
     /// What kernels write, in fresh memory too, are steps of one change that others see: none may be left out.
+    #[inline]
     pub fn never() -> Stoppable {
-        Stoppable { before: TARGET.replace(Target::Step), _here: PhantomData }
+        MINE.with(|mine| Stoppable { before: mine.target.replace(Target::Step), _here: PhantomData })
     }
 
     /// [`fresh`](Self::fresh), for so many elements that it makes a difference.
@@ -111,12 +118,14 @@ impl Stoppable {
 }
 
 impl Drop for Stoppable {
+    #[inline]
     fn drop(&mut self) {
-        TARGET.set(self.before);
+        MINE.with(|mine| mine.target.set(self.before));
     }
 }
 
 /// Runs `f`, whose kernels of fresh results unwind with [`Cancelled`] once the user wants that. The caller catches it.
+#[inline]
 pub fn asking_user<R>(f: impl FnOnce() -> R) -> R {
     asking(Whom::User, f)
 }
@@ -126,32 +135,47 @@ pub fn heeding<R>(flag: &AtomicBool, f: impl FnOnce() -> R) -> R {
     asking(Whom::Flag(flag), f)
 }
 
+/// Runs `f`, whose kernels run to their end: code from which unwinding would not come back to whoever catches it.
+#[inline]
+pub fn asking_nobody<R>(f: impl FnOnce() -> R) -> R {
+    asking(Whom::Nobody, f)
+}
+
+/// Runs `f`, of which it is not known what it writes, whatever the caller does.
 #[inline]
 fn asking<R>(whom: Whom, f: impl FnOnce() -> R) -> R {
-    struct Before(Whom);
-    impl Drop for Before {
+    struct Before<'a>(&'a Standing, Whom, Target);
+    impl Drop for Before<'_> {
         fn drop(&mut self) {
-            WHOM.set(self.0);
+            self.0.whom.set(self.1);
+            self.0.target.set(self.2);
         }
     }
-    let _before = Before(WHOM.replace(whom));
-    f()
+    // The thread's own variable is looked up once: calls that take no time come by here too.
+    MINE.with(|mine| {
+        let _before = Before(mine, mine.whom.replace(whom), mine.target.replace(Target::Unknown));
+        f()
+    })
+}
+
+/// Whom to ask about kernels on this thread, if they can be stopped now.
+fn whom() -> Option<Whom> {
+    MINE.with(|mine| Some(mine.whom.get()).filter(|_| mine.target.get() == Target::Fresh))
 }
 
 /// Whether kernels on this thread can be stopped now.
 pub(super) fn is_possible() -> bool {
-    TARGET.get() == Target::Fresh && !matches!(WHOM.get(), Whom::Nobody)
+    matches!(whom(), Some(Whom::User | Whom::Flag(_)))
 }
 
 /// Whether what this thread computes is to stop. Kernels ask as often as they like, the user is asked now and then.
 pub fn is_stop_wanted() -> bool {
-    TARGET.get() == Target::Fresh
-        && match WHOM.get() {
-            Whom::Nobody => false,
-            Whom::User => ask(),
-            // SAFETY: `heeding` borrows the flag for as long as its address is kept.
-            Whom::Flag(flag) => unsafe { (*flag).load(Ordering::Relaxed) },
-        }
+    match whom() {
+        None | Some(Whom::Nobody) => false,
+        Some(Whom::User) => ask(),
+        // SAFETY: `heeding` borrows the flag for as long as its address is kept.
+        Some(Whom::Flag(flag)) => unsafe { (*flag).load(Ordering::Relaxed) },
+    }
 }
 
 /// Unwinds if what this thread computes is to stop.
@@ -277,6 +301,13 @@ mod tests {
             assert_eq!(heeding(&flag, step), (false, 100), "a step of a change");
             let _fresh = Stoppable::fresh();
             assert_eq!(slices(|| ()), (false, 100), "nobody would catch it");
+            assert_eq!(heeding(&flag, || slices(|| ())), (false, 100), "what is called anew may write anything");
+            let fresh = || {
+                let _fresh = Stoppable::fresh();
+                slices(|| ())
+            };
+            assert_eq!(heeding(&flag, || asking_nobody(fresh)), (false, 100), "nobody would catch it here");
+            assert!(heeding(&flag, fresh).0);
         });
     }
 
@@ -334,8 +365,8 @@ mod tests {
     #[test]
     fn the_user_is_not_asked_all_the_time() {
         wish(true);
-        let _fresh = Stoppable::fresh();
         asking_user(|| {
+            let _fresh = Stoppable::fresh();
             assert!(is_stop_wanted());
             assert!(!is_stop_wanted(), "asked a moment ago");
             std::thread::sleep(PAUSE + Duration::from_millis(1));

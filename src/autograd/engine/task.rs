@@ -34,8 +34,10 @@ fn interrupted() -> Result<()> {
 /// How many nodes run between two such questions.
 const NODES_PER_POLL: u32 = 64;
 
-/// How many are numbered, or looked at, between two.
-const NODES_PER_LOOK: usize = 4096;
+/// Asks at every so many nodes that are looked at, but not run.
+fn interrupted_at(number: usize) -> Result<()> {
+    if number % 4096 == 4095 { interrupted() } else { Ok(()) }
+}
 
 static NEXT_TASK: AtomicU32 = AtomicU32::new(1);
 
@@ -129,14 +131,13 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        for (number, node) in self.nodes.iter().enumerate() {
+        // Newest first, so that each node goes while those it points to are still held here; and each looked at once.
+        for (number, node) in std::mem::take(&mut self.nodes).into_iter().enumerate() {
             // Only its own backward changes a mark that is set.
             if node.mark.load(Ordering::Relaxed) == self.mark(number as u32) {
                 node.mark.store(0, Ordering::Relaxed);
             }
         }
-        // Newest first, so that each node goes while those it points to are still held here.
-        self.nodes.drain(..).for_each(drop);
     }
 }
 
@@ -245,9 +246,7 @@ impl Task {
                 }
             }
             next += 1;
-            if next.is_multiple_of(NODES_PER_LOOK) {
-                interrupted()?;
-            }
+            interrupted_at(next)?;
         }
         task.progress.grads = task.graph.nodes.iter().map(|_| Grads::new()).collect();
         Ok(task)
@@ -278,12 +277,14 @@ impl Task {
         }
         // Nodes are newer than those they point to, so ascending sequence numbers see children before parents; leaves,
         // which have the largest number, point to nothing.
-        let mut order: Vec<u32> = (0..graph.nodes.len() as u32).collect();
-        order.sort_unstable_by_key(|&i| graph.nodes[i as usize].sequence);
-        for (looked_at, i) in order.into_iter().enumerate() {
-            if looked_at % NODES_PER_LOOK == NODES_PER_LOOK - 1 {
-                interrupted()?;
-            }
+        let mut order = Vec::with_capacity(graph.nodes.len());
+        for (number, node) in graph.nodes.iter().enumerate() {
+            interrupted_at(number)?;
+            order.push((node.sequence, number as u32));
+        }
+        order.sort_unstable();
+        for (at, (_, i)) in order.into_iter().enumerate() {
+            interrupted_at(at)?;
             let edges = &graph.nodes[i as usize].edges;
             let mut ends = edges.iter().filter_map(|e| e.node().and_then(|n| graph.number(n)));
             if ends.any(|to| wanted[to as usize]) {
