@@ -3,6 +3,7 @@
 use super::crew::Crew;
 use super::pool::{Work, crew, idle, num_threads};
 use super::stop::{Stoppable, cancel, heeding, is_cancelled, is_possible, is_stop_wanted, stop_if_wanted};
+use super::trace;
 use crate::sync::{AtomicBool, AtomicUsize, Ordering, Sleeper, spin};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -83,6 +84,7 @@ impl Slices {
 
 impl Work for Slices {
     fn help(&self) {
+        let _span = trace::span("slices", || format!("of {}", self.count));
         if !self.stoppable {
             return self.claim();
         }

@@ -1,6 +1,6 @@
 //! Who did what when, while somebody wants to know.
 
-use crate::sync::Mutex;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use std::time::Instant;
 pub struct Event {
     /// The thread, by a number of its own.
     pub lane: u32,
-    /// What for: `compute`, `retire`, `wait`, `slices`.
+    /// What kind of thing: `compute`, `retire`, `wait`, `slices`.
     pub kind: &'static str,
     /// What exactly.
     pub what: String,

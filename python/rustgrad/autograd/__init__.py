@@ -24,6 +24,7 @@ from rustgrad.autograd.grad_mode import (
     set_grad_enabled,
     set_multithreading_enabled,
 )
+from rustgrad.autograd.scheduler import scheduler_trace
 from rustgrad.autograd.variable import Variable as Variable
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ __all__ = [
     "inference_mode",
     "is_multithreading_enabled",
     "no_grad",
+    "scheduler_trace",
     "set_grad_enabled",
     "set_multithreading_enabled",
     "variable",
