@@ -241,7 +241,8 @@ mod models {
     fn as_many_workers_come_as_are_invited() {
         check(|| {
             let crew = crew();
-            meeting(crew, 2, 2, 3).wait();
+            meeting(crew, 2, 0, 3);
+            // They look for more, or sleep.
             meeting(crew, 2, 2, 3).wait();
             crew.close();
         });
