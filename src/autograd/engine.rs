@@ -10,6 +10,7 @@ mod board;
 mod entry;
 mod fit;
 mod ready;
+mod send;
 mod task;
 
 pub use accumulate::AccumulateGrad;

@@ -136,7 +136,7 @@ pub(super) fn _upcoming_sequence_nr() -> (u64, u64, u64) {
     (next, block.start, block.end)
 }
 
-/// Bytes of blocks of 4 MiB and more that storages hold now.
+/// Bytes of blocks of 3 MiB and more that storages hold now.
 #[pyfunction]
 pub(super) fn _memory_large() -> usize {
     storage::large_bytes()

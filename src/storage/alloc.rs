@@ -1,4 +1,4 @@
-//! Where storages get their bytes. Small blocks come from the system allocator; blocks of 4 MiB and more are mapped with
+//! Where storages get their bytes. Small blocks come from the system allocator; blocks of 3 MiB and more are mapped with
 //! huge-page advice and kept for reuse up to a limit, since a fresh mapping costs more in page faults than most kernels.
 
 use parking_lot::Mutex;
@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Every block is aligned for the widest vector loads and to a cache line.
 const ALIGN: usize = 64;
-/// From this size on, blocks are mapped and cached.
-const LARGE: usize = 4 << 20;
+/// From this size on, blocks are mapped and cached: by all threads, so that what one makes and another frees is used again.
+const LARGE: usize = 3 << 20;
 /// Large blocks are rounded up to whole huge pages.
 const PAGE: usize = 2 << 20;
 
@@ -134,7 +134,7 @@ fn put_cached(ptr: *mut u8, reserved: usize) -> bool {
     true
 }
 
-/// Bytes of blocks of 4 MiB and more that storages hold now, in whole huge pages.
+/// Bytes of blocks of 3 MiB and more that storages hold now, in whole huge pages.
 pub fn large_bytes() -> usize {
     HELD.load(Ordering::Relaxed)
 }

@@ -1,8 +1,7 @@
-"""Graphs of all shapes on 1, 2, 4 and 8 threads: the same gradients to the bit, hooks in the same order, seeing the same.
-
-A graph is drawn by number, and so is the way in which it is differentiated. What comes of it is hashed: all gradients, and what
-each hook saw when it was called, other leaves' gradients included. Graphs are wide, deep, of diamonds or mixed; their branches
-share leaves and results."""
+"""Graphs of all shapes on 1, 2, 4 and 8 threads: the same gradients to the bit, hooks in the same order, seeing
+the same. A graph is drawn by number, and so is the way in which it is differentiated. What comes of it is
+hashed: all gradients, and what each hook saw when it was called, other leaves' gradients included. Graphs are
+wide, deep, of diamonds or mixed; their branches share leaves and results."""
 
 from __future__ import annotations
 
@@ -219,7 +218,16 @@ class Graph:
 
 
 STEPS = (
-    *(Graph.product, Graph.sum_with_a_leaf, Graph.wave, Graph.dear, Graph.dear, Graph.softmax, Graph.matmul, Graph.views),
+    *(
+        Graph.product,
+        Graph.sum_with_a_leaf,
+        Graph.wave,
+        Graph.dear,
+        Graph.dear,
+        Graph.softmax,
+        Graph.matmul,
+        Graph.views,
+    ),
     *(Graph.parts, Graph.in_place, Graph.reduced, Graph.cumulative, Graph.selected, Graph.function, Graph.again),
     *(Graph.hooked, Graph.replaced, Graph.node_hooked, Graph.retained),
 )

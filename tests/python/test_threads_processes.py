@@ -1,5 +1,5 @@
-"""Threads and processes: how the interpreter ends while workers are at work, and what a child that is forked off can do. Every case
-runs in a process of its own, and a child that hangs is ended by an alarm."""
+"""Threads and processes: how the interpreter ends while workers are at work, and what a child that is forked off
+can do. Every case runs in a process of its own, and a child that hangs is ended by an alarm."""
 
 from __future__ import annotations
 

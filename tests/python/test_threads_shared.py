@@ -1,5 +1,6 @@
-"""One module, many threads of Python: forwards and backwards at once, the interpreter changing hands as often as it can, give what
-one thread gives. Gradients that threads add to one leaf are whole numbers, so that their sum does not depend on who comes first."""
+"""One module, many threads of Python: forwards and backwards at once, the interpreter changing hands as often as
+it can, give what one thread gives. Gradients that threads add to one leaf are whole numbers, so that their sum
+does not depend on who comes first."""
 
 from __future__ import annotations
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from html import escape
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from rustgrad import _core
 
@@ -21,8 +17,7 @@ _COLOURS = {"compute": "#4c78a8", "retire": "#72b7b2", "wait": "#e45756", "slice
 _WIDTH, _LABEL, _LANE, _TOP = 1000, 90, 26, 30
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """What a thread did for a while; times are nanoseconds from the beginning of the trace."""
 
     lane: int
@@ -32,7 +27,9 @@ class Span:
     what: str
     """Which node, or how many slices."""
     begin: int
+    """When it began."""
     end: int
+    """When it ended."""
 
 
 class SchedulerTrace:
@@ -53,14 +50,14 @@ class SchedulerTrace:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
         me, events = _core._trace_end()
         others = sorted({lane for lane, *_ in events} - {me})
         lanes = {me: 0, **{lane: k for k, lane in enumerate(others, 1)}}
-        self.spans = [Span(lanes[lane], *rest) for lane, *rest in events]
+        self.spans = [Span(lanes[lane], kind, what, begin, end) for lane, kind, what, begin, end in events]
 
     def _lane_name(self, lane: int) -> str:
         return "caller" if lane == 0 else f"thread {lane}"
@@ -87,6 +84,8 @@ class SchedulerTrace:
 
     def svg(self) -> str:
         """A picture: each thread a lane, time from left to right, colours by what the thread did."""
+        from html import escape
+
         start = min((span.begin for span in self.spans), default=0)
         stop = max((span.end for span in self.spans), default=1)
         scale = (_WIDTH - _LABEL - 10) / max(stop - start, 1)
@@ -131,6 +130,9 @@ class SchedulerTrace:
         Raises:
             ValueError: the name ends otherwise.
         """
+        import json
+        from pathlib import Path
+
         path = Path(path)
         if path.suffix == ".json":
             path.write_text(json.dumps(self.chrome()), encoding="utf-8")

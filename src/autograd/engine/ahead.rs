@@ -208,7 +208,6 @@ impl Ahead {
         if !self.board.is_touched(number) {
             return Ok(Taken::Not);
         }
-        self.is_at_home()?;
         let node = &self.graph.nodes()[number as usize];
         // A hook that was registered since has to see the gradient, and may give another to what follows.
         let hooked = || node.hooks().is_some();
@@ -238,7 +237,8 @@ impl Ahead {
 
     /// # Errors
     /// If the process was forked since the backward began. The child may find the board locked, by a thread it does not have.
-    fn is_at_home(&self) -> Result<()> {
+    #[inline]
+    pub(super) fn is_at_home(&self) -> Result<()> {
         if self.process.since() {
             bail!(runtime "backward", "the process was forked while this backward ran on several threads, which the child does not have; fork before backward, or use set_multithreading_enabled(False)");
         }

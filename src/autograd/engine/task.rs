@@ -1,6 +1,6 @@
 //! One run of the engine over one graph.
 
-use super::ahead::{self, Ahead, Done, Sharing, Taken};
+use super::ahead::{self, Sharing, Taken};
 use super::fit::fit;
 use super::ready::Ready;
 use crate::autograd::hooks::{run_tensor_hook, snapshot};
@@ -43,13 +43,13 @@ static NEXT_TASK: AtomicU32 = AtomicU32::new(1);
 
 /// How far the nodes are, by number.
 #[derive(Default)]
-struct Progress {
+pub(super) struct Progress {
     /// Edges into the node whose gradient is not in yet.
-    waiting: Vec<u32>,
+    pub(super) waiting: Vec<u32>,
     /// What has come in for the node's outputs.
-    grads: Vec<Grads>,
+    pub(super) grads: Vec<Grads>,
     /// Outputs `(node number, output)` for which zero has come in. It is not among the gradients; see [`Zeros`].
-    zeros: HashSet<(u32, u32)>,
+    pub(super) zeros: HashSet<(u32, u32)>,
 }
 
 /// One backward: the nodes reachable from its roots, numbered, and how far each is.
@@ -68,8 +68,8 @@ pub(super) struct Graph {
     captures: HashMap<(u32, u32), SmallVec<[usize; 1]>>,
     /// Which nodes are to run, if not all: when only some inputs are asked for, most need not.
     needed: Option<Vec<bool>>,
-    keep_graph: bool,
-    create_graph: bool,
+    pub(super) keep_graph: bool,
+    pub(super) create_graph: bool,
     /// Who watches the nodes.
     observer: Option<Arc<dyn Observer>>,
     /// What to run when all nodes have run.
@@ -325,11 +325,12 @@ impl Task {
                 interrupted()?;
             }
             let node = &graph.nodes[number as usize];
-            if let Sharing::Yes(ahead) = &sharing
-                && ahead.has_passed(number)
-            {
-                graph.pass(ahead, node, progress, &mut ready).map_err(|e| in_backward(e, node))?;
-                continue;
+            if let Sharing::Yes(ahead) = &sharing {
+                ahead.is_at_home()?;
+                if ahead.has_passed(number) {
+                    graph.pass(ahead, node, progress, &mut ready).map_err(|e| in_backward(e, node))?;
+                    continue;
+                }
             }
             let mut grads = std::mem::take(&mut progress.grads[number as usize]);
             let zeros = Zeros::default();
@@ -363,29 +364,6 @@ impl Task {
 }
 
 impl Graph {
-    /// Takes in a gradient of a node's output `nr`: the first is kept, others are added to it.
-    #[inline]
-    pub(super) fn receive(&self, node: &NodeRef, nr: u32, grad: Tensor, grads: &mut Grads) -> Result<()> {
-        let nr = nr as usize;
-        if grads.len() <= nr {
-            if nr == grads.len() {
-                grads.push(Some(grad));
-                return Ok(());
-            }
-            grads.resize(node.outputs.len().max(nr + 1), None);
-        }
-        let slot = &mut grads[nr];
-        *slot = Some(match slot.take() {
-            None => grad,
-            Some(sum) if !self.create_graph && ops::is_exclusive(&sum) => {
-                ops::add_assign(&sum, &grad)?;
-                sum
-            }
-            Some(sum) => ops::sum_of(&sum, &grad)?,
-        });
-        Ok(())
-    }
-
     /// Runs one node, given the gradients of its outputs, and returns those of its inputs.
     #[inline]
     fn step(&self, number: u32, mut grads: Grads, zeros: &Zeros, results: &mut [Option<Tensor>]) -> Result<Grads> {
@@ -425,58 +403,6 @@ impl Graph {
         let last = last && !attended;
         let call = Call { node, asked: asked.as_deref(), last, create_graph: self.create_graph, zeros };
         if attended { self.attended(&call, grads) } else { node.body.backward(&call, grads) }
-    }
-
-    /// Takes over what another thread computed for a node. What it had saved must not have changed until now, where it would
-    /// have been read had the caller come to it.
-    #[inline]
-    fn retire(
-        &self,
-        number: u32,
-        recheck: bool,
-        done: Option<Done>,
-        zeros: &Zeros,
-        progress: &mut Progress,
-    ) -> Result<Grads> {
-        let node = &self.nodes[number as usize];
-        if recheck {
-            node.body.check_saved(node)?;
-        }
-        let mut out = Grads::new();
-        if let Some(done) = done {
-            out = done.grads?;
-            zeros.copy(&done.zeros);
-            for (leaf, sums) in done.sums {
-                for (nr, sum) in (0..).zip(sums) {
-                    let Some(sum) = sum else { continue };
-                    self.receive(&self.nodes[leaf as usize], nr, sum, &mut progress.grads[leaf as usize])?;
-                }
-            }
-        }
-        if !self.keep_graph {
-            node.body.release();
-        }
-        Ok(out)
-    }
-
-    /// Takes over that another thread computed a node in the middle of a run, and that all it made went into the next.
-    #[inline]
-    fn pass(&self, ahead: &Ahead, node: &NodeRef, progress: &mut Progress, ready: &mut Ready) -> Result<()> {
-        if ahead.rechecks() {
-            node.body.check_saved(node)?;
-        }
-        if !self.keep_graph {
-            node.body.release();
-        }
-        for to in node.edges.iter().filter_map(Edge::node) {
-            let Some(number) = self.number(to) else { continue };
-            let waiting = &mut progress.waiting[number as usize];
-            *waiting -= 1;
-            if *waiting == 0 {
-                ready.push(to.sequence, number);
-            }
-        }
-        Ok(())
     }
 
     /// A node's gradient `k` as the output that it is for wants it.
@@ -573,38 +499,6 @@ impl Graph {
                 || (!self.captures.is_empty()
                     && (0..node.outputs.len() as u32).any(|nr| self.captures.contains_key(&(n, nr))))
         })
-    }
-
-    /// Sends gradients along the edges of a node, and queues the nodes for which nothing more is to come.
-    #[inline]
-    fn send(
-        &self,
-        node: &NodeRef,
-        grads: Grads,
-        zeros: &Zeros,
-        progress: &mut Progress,
-        ready: &mut Ready,
-    ) -> Result<()> {
-        // A hook may have put anything in the place of a node's gradients.
-        let fitting = node.body.fits() && node.hooks().is_none();
-        let mut grads = grads.into_iter();
-        for (k, edge) in node.edges.iter().enumerate() {
-            let grad = grads.next().flatten();
-            let Some(to) = edge.node() else { continue };
-            let Some(to_number) = self.number(to) else { continue };
-            if let Some(grad) = grad {
-                let grad = if fitting { grad } else { fit(node, k, edge, grad)? };
-                self.receive(to, edge.nr, grad, &mut progress.grads[to_number as usize])?;
-            } else if !zeros.is_empty() && zeros.has(k) {
-                progress.zeros.insert((to_number, edge.nr));
-            }
-            let waiting = &mut progress.waiting[to_number as usize];
-            *waiting -= 1;
-            if *waiting == 0 {
-                ready.push(to.sequence, to_number);
-            }
-        }
-        Ok(())
     }
 }
 
