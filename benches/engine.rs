@@ -1,7 +1,8 @@
 //! The engine: cost per node of building a graph, walking it backward and dropping it.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use rustgrad::Tensor;
+use rustgrad::autograd::{self, BackwardOptions};
+use rustgrad::{Tensor, threads};
 use std::hint::black_box;
 
 fn leaf(n: usize) -> Tensor {
@@ -53,5 +54,38 @@ fn wide(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, small_ops, chain, wide);
+/// Backward alone, in nodes per second, on one thread and on two. Small graphs stay with their caller: there the two are alike.
+fn backward(c: &mut Criterion) {
+    let chain = |x: &Tensor| (0..1000).fold(x * 1.0, |y, _| &y * 1.0001);
+    let diamonds = |x: &Tensor| (0..333).fold(x * 1.0, |y, _| (&y * 0.5) + (&y * 0.5));
+    let wide = |x: &Tensor| {
+        let branch = |k: u64| (0..20).fold(x * (k as f64), |y, _| y.tanh().unwrap());
+        (1..64).fold(branch(0), |sum, k| sum + branch(k))
+    };
+    let before = threads::num_threads();
+    let mut group = c.benchmark_group("backward");
+    for (name, elements, nodes, build) in [
+        ("chain", 1, 1003, &chain as &dyn Fn(&Tensor) -> Tensor),
+        ("diamonds", 1, 1002, &diamonds),
+        ("wide", 4096, 64 * 21 + 63 + 2, &wide),
+    ] {
+        let x = leaf(elements);
+        let loss = build(&x).sum((), false).unwrap();
+        group.throughput(Throughput::Elements(nodes));
+        let options = BackwardOptions { retain_graph: Some(true), ..BackwardOptions::default() };
+        for n in [1, 2] {
+            threads::set_num_threads(n).unwrap();
+            group.bench_function(format!("{name}_on_{n}"), |bench| {
+                bench.iter(|| {
+                    x.set_grad(None).unwrap();
+                    autograd::backward(std::slice::from_ref(&loss), &[], &options).unwrap();
+                })
+            });
+        }
+    }
+    group.finish();
+    threads::set_num_threads(before).unwrap();
+}
+
+criterion_group!(benches, small_ops, chain, wide, backward);
 criterion_main!(benches);

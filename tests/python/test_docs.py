@@ -1,4 +1,4 @@
-"""Every Python block in the Markdown files at the top of the repository does what it says.
+"""Every Python block in the Markdown files of the repository does what it says.
 
 A block with `>>>` prompts is a doctest, and what it prints is compared; any other is a script that has to run through.
 """
@@ -20,7 +20,7 @@ FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 def blocks() -> dict[str, tuple[str, int]]:
     """By name of file and line: the text and the line."""
     found = {}
-    for path in sorted(REPOSITORY.glob("*.md")):
+    for path in sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md")]):
         text = path.read_text(encoding="utf-8")
         for match in FENCE.finditer(text):
             line = text.count("\n", 0, match.start()) + 2
