@@ -97,6 +97,7 @@ bench: ## criterion benchmarks
 
 compare: $(VENV)/.extra-bench $(VENV)/.installed-release ## the same work in rustgrad and PyTorch, one process
 	$(PY) -P benches/compare/compare.py
+	$(PY) -P benches/compare/threads.py
 
 wheel: target/wheels/release/.built ## the wheel users install, in target/wheels/release/
 	@ls -l target/wheels/release/*.whl
