@@ -58,7 +58,8 @@ impl Crew {
     #[inline]
     pub(super) fn spare(&self, threads: usize) -> usize {
         let spare = self.idle.load(Ordering::Relaxed).saturating_sub(self.waiting.load(Ordering::Relaxed));
-        if spare == 0 && threads > 1 { self.unborn(threads) } else { spare }
+        // Those that are too many may not have ended yet.
+        if spare == 0 && threads > 1 { self.unborn(threads) } else { spare.min(threads - 1) }
     }
 
     #[cold]
