@@ -15,20 +15,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 /// Whether recording is switched on for this thread.
-/// Begins to note who does what when in backwards and shared kernels. False if that is under way.
-#[pyfunction]
-fn _trace_begin() -> bool {
-    crate::threads::trace::begin()
-}
-
-/// Ends it: events `(lane, kind, what, begin, end)`, times in nanoseconds; and the lane of the calling thread.
-#[pyfunction]
-#[allow(clippy::type_complexity)]
-fn _trace_end() -> (u32, Vec<(u32, &'static str, String, u64, u64)>) {
-    let events = crate::threads::trace::end();
-    (crate::threads::trace::lane(), events.into_iter().map(|e| (e.lane, e.kind, e.what, e.begin, e.end)).collect())
-}
-
 #[pyfunction]
 fn is_grad_enabled() -> bool {
     mode::is_grad_switched_on()
@@ -156,6 +142,19 @@ fn _set_num_threads(threads: usize) -> PyResult<()> {
 #[pyfunction]
 fn _end_threads(py: Python<'_>) {
     collector::detached(py, threads::shutdown);
+}
+
+/// Begins to note who does what when in backwards and shared kernels. False if that is under way.
+#[pyfunction]
+fn _trace_begin() -> bool {
+    crate::threads::trace::begin()
+}
+
+/// Ends it: events `(lane, kind, what, begin, end)`, times in nanoseconds; and the lane of the calling thread.
+#[pyfunction]
+fn _trace_end() -> (u32, Vec<(u32, &'static str, String, u64, u64)>) {
+    let events = crate::threads::trace::end();
+    (crate::threads::trace::lane(), events.into_iter().map(|e| (e.lane, e.kind, e.what, e.begin, e.end)).collect())
 }
 
 #[pyfunction]
