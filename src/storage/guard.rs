@@ -61,7 +61,8 @@ impl<'a> Reading<'a> {
     /// A shared guard, unless somebody is writing.
     #[inline]
     pub fn try_take(storage: &'a Storage) -> Option<Reading<'a>> {
-        storage.guard_word().try_take(false).then_some(Reading(storage))
+        // Made only if it was taken: dropping one lets go.
+        storage.guard_word().try_take(false).then(|| Reading(storage))
     }
 }
 
@@ -117,6 +118,18 @@ mod tests {
             assert!(b.guard_word().try_take(false));
             b.guard_word().let_go(false);
         }
+        assert!(a.guard_word().try_take(true));
+    }
+
+    #[test]
+    fn who_could_not_read_at_once_lets_go_of_nothing() {
+        let a = Storage::zeroed("test", 64).unwrap();
+        {
+            let _w = Guards::take([], [&a]);
+            assert!(Reading::try_take(&a).is_none());
+            assert!(!a.guard_word().try_take(false));
+        }
+        assert!(Reading::try_take(&a).is_some());
         assert!(a.guard_word().try_take(true));
     }
 
