@@ -71,16 +71,20 @@ class Graph:
         self.accident_at = self.draw.randint(1, 4)
         self.branches = 0
         self.log: list[str] = []
+        # What hooks look at: all leaves, once they are known.
+        self.seen: list[weakref.ref[torch.Tensor]] = []
         self.n = self.draw.choice((6_400, 19_200, 38_400))
         torch.manual_seed(seed)
         self.leaves = [torch.randn(self.n, requires_grad=True) for _ in range(self.draw.randint(1, 5))]
         self.weight = torch.randn(64, 64, requires_grad=True)
         self.factor = torch.ones(self.n)
         self.pool: list[torch.Tensor] = list(self.leaves)
+        shared = len(self.leaves)
         self.kept: list[torch.Tensor] = []
         getattr(self, self.draw.choice(("wide", "deep", "diamonds", "mixed")))()
-        self.inner = self.pool[len(self.leaves) :]
+        self.inner = self.pool[shared:]
         self.leaves.append(self.weight)
+        self.seen += [weakref.ref(leaf) for leaf in self.leaves]
         for leaf in self.leaves:
             if self.draw.random() < 0.3:
                 leaf.register_post_accumulate_grad_hook(self.says("accumulated"))
@@ -109,6 +113,10 @@ class Graph:
             self.branch(self.draw.choice(self.pool), self.draw.randint(1, 12))
 
     def branch(self, x: torch.Tensor, length: int) -> torch.Tensor:
+        if self.draw.random() < 0.3:
+            # It ends at a leaf of its own, where nothing is added up: only hooks can tell when that was reached.
+            x = torch.randn(self.n, requires_grad=True)
+            self.leaves.append(x)
         for _ in range(length):
             x = self.draw.choice(STEPS)(self, x)
         if self.accident is with_an_error and self.branches == self.accident_at:
@@ -129,6 +137,10 @@ class Graph:
 
     def sum_with_a_leaf(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.draw.choice(self.leaves)
+
+    def product_with_a_leaf_of_its_own(self, x: torch.Tensor) -> torch.Tensor:
+        self.leaves.append(torch.randn(self.n, requires_grad=True))
+        return x * self.leaves[-1]
 
     def wave(self, x: torch.Tensor) -> torch.Tensor:
         return x.sin() * x.cos() + x.relu()
@@ -196,13 +208,12 @@ class Graph:
     # ---- what is seen
 
     def says(self, what: str) -> Callable[[torch.Tensor | None], None]:
-        """A hook that notes its gradient, and those of two leaves as they are at that moment. It does not keep the graph."""
-        log, number = self.log, self.draw.randrange(1_000)
-        seen = [weakref.ref(self.draw.choice(self.leaves)), weakref.ref(self.leaves[0])]
+        """A hook that notes its gradient, and how those of all leaves begin at that moment. It does not keep the graph."""
+        log, seen, number = self.log, self.seen, self.draw.randrange(1_000)
 
         def hook(grad: torch.Tensor | None) -> None:
             leaves = [leaf() for leaf in seen]
-            grads = [None if leaf is None else leaf.grad for leaf in leaves]
+            grads = [None if leaf is None or leaf.grad is None else leaf.grad.reshape(-1)[:16] for leaf in leaves]
             log.append(f"{what} {number} {digest(grad)} {digest(*grads)}")
 
         return hook
@@ -221,6 +232,7 @@ STEPS = (
     *(
         Graph.product,
         Graph.sum_with_a_leaf,
+        Graph.product_with_a_leaf_of_its_own,
         Graph.wave,
         Graph.dear,
         Graph.dear,
