@@ -1,6 +1,6 @@
 //! Loom's, with the faces of the real ones. A wait that may time out does not.
 
-pub use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+pub use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 pub use loom::thread::{Builder, JoinHandle, current, yield_now};
 
 use loom::thread::ThreadId;

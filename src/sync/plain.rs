@@ -3,7 +3,7 @@
 #[cfg(test)]
 pub use parking_lot::MutexGuard;
 pub use parking_lot::{Condvar, Mutex};
-pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 #[cfg(test)]
 pub use std::thread::yield_now;
 pub use std::thread::{Builder, JoinHandle, current};

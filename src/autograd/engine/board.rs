@@ -6,7 +6,7 @@
 //! of a run. Whoever sets a byte that somebody may wait for looks afterwards whether somebody does; whoever waits says so
 //! before he looks at the byte.
 
-use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Condvar, Mutex, Ordering, spin};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Condvar, Mutex, Ordering, fence, spin};
 use crate::threads::trace;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -185,7 +185,7 @@ impl<C: Course> Board<C> {
     }
 
     fn put_up(&self, state: &mut State<C::Given>, place: u64, offer: Offer<C::Given>) {
-        self.place(offer.number).stage.store(stage::OFFERED, Ordering::SeqCst);
+        self.place(offer.number).stage.store(stage::OFFERED, Ordering::Release);
         state.offers.insert(place, offer);
         self.open.store(state.offers.len(), Ordering::Relaxed);
     }
@@ -236,7 +236,7 @@ impl<C: Course> Board<C> {
     }
 
     fn is_there(&self, number: u32) -> bool {
-        matches!(self.place(number).stage.load(Ordering::SeqCst), stage::DONE | stage::PASSED)
+        matches!(self.place(number).stage.load(Ordering::Acquire), stage::DONE | stage::PASSED)
     }
 
     /// Waits until a node that somebody took is computed.
@@ -257,9 +257,10 @@ impl<C: Course> Board<C> {
                 return Ok(());
             }
             let mut state = self.state.lock();
-            self.wanted.store(number, Ordering::SeqCst);
+            self.wanted.store(number, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
             let asleep = !self.is_there(number) && self.news.wait_for(&mut state, PATIENCE).timed_out();
-            self.wanted.store(NOBODY, Ordering::SeqCst);
+            self.wanted.store(NOBODY, Ordering::Relaxed);
             drop(state);
             if asleep {
                 ask()?;
@@ -296,7 +297,7 @@ impl<C: Course> Board<C> {
         let offer = state.offers.last_entry().filter(|first| fits(first.get()))?.remove();
         self.open.store(state.offers.len(), Ordering::Relaxed);
         self.aside.fetch_add(offer.size, Ordering::Relaxed);
-        self.place(offer.number).stage.store(stage::TAKEN, Ordering::SeqCst);
+        self.place(offer.number).stage.store(stage::TAKEN, Ordering::Release);
         Some(offer)
     }
 
@@ -309,7 +310,7 @@ impl<C: Course> Board<C> {
             let Step { made, onward } = course.compute(&mut run, number, given, &self.stop);
             if let Some((next, _)) = &onward {
                 // Before anybody can learn of the result that leads to it.
-                self.place(*next).stage.store(stage::TAKEN, Ordering::SeqCst);
+                self.place(*next).stage.store(stage::TAKEN, Ordering::Release);
             }
             if made.is_none() && kept.is_none() && onward.is_some() {
                 self.tell(number, stage::PASSED);
@@ -330,8 +331,10 @@ impl<C: Course> Board<C> {
 
     /// Makes it known that a node is computed.
     fn tell(&self, number: u32, stage: u8) {
-        self.place(number).stage.store(stage, Ordering::SeqCst);
-        if self.wanted.load(Ordering::SeqCst) == number {
+        self.place(number).stage.store(stage, Ordering::Release);
+        // Either he who waits sees the stage, or he is seen to wait.
+        fence(Ordering::SeqCst);
+        if self.wanted.load(Ordering::Relaxed) == number {
             // He who waits has the lock until he sleeps.
             drop(self.state.lock());
             self.news.notify_all();
