@@ -1,7 +1,8 @@
 //! What threads share and wait on: atomics, locks, sleep, and the making of threads. Code whose interleavings are modelled takes
-//! them from here; they are the standard ones and `parking_lot`'s, and loom's where its models run (`make loom`). There time
+//! them from here; they are the standard ones, and loom's where its models run (`make loom`). There time
 //! stands still: who sleeps is woken by somebody or never, so that no model passes because a timeout saved it.
 
+pub mod lock;
 #[cfg(all(test, loom))]
 mod loomed;
 #[cfg(test)]

@@ -21,8 +21,8 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::shape::Layout;
 use crate::storage::Storage;
+use crate::sync::lock::{Mutex, MutexGuard};
 use once_cell::race::OnceBox;
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 

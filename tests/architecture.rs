@@ -19,13 +19,13 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("threads", &["sync", "callsite", "error", "storage"]),
     ("storage", &["sync", "error", "dtype", "device"]),
     ("program", &["error", "dtype", "scalar"]),
-    ("backend", &["threads", "error", "dtype", "shape", "device", "scalar", "storage", "program"]),
+    ("backend", &["sync", "threads", "error", "dtype", "shape", "device", "scalar", "storage", "program"]),
     // Tensors hold the knot of the graph (autograd), and their operators and methods call ops.
     (
         "tensor",
         &[
-            "callsite", "error", "dtype", "shape", "device", "scalar", "storage", "program", "backend", "autograd",
-            "ops",
+            "sync", "callsite", "error", "dtype", "shape", "device", "scalar", "storage", "program", "backend",
+            "autograd", "ops",
         ],
     ),
     (
@@ -35,7 +35,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "ops",
         &[
-            "threads", "callsite", "error", "few", "dtype", "shape", "device", "scalar", "storage", "program",
+            "sync", "threads", "callsite", "error", "few", "dtype", "shape", "device", "scalar", "storage", "program",
             "backend", "tensor", "autograd",
         ],
     ),

@@ -3,8 +3,8 @@
 use super::held::{Held, Visit};
 use super::node::Grads;
 use crate::error::{Result, bail};
+use crate::sync::lock::Mutex;
 use crate::tensor::{Impl, Tensor};
-use parking_lot::Mutex;
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};

@@ -2,7 +2,7 @@
 //! name the line that changed them. It is a help for people; an entry that another has pushed out is simply not there.
 
 use crate::callsite::CallSite;
-use parking_lot::Mutex;
+use crate::sync::lock::Mutex;
 use std::sync::atomic::AtomicU32;
 
 #[derive(Clone, Copy)]

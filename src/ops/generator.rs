@@ -6,9 +6,9 @@ use crate::backend::cpu::draw::{Draw, draw};
 use crate::backend::cpu::random::GeneratorState;
 use crate::dtype::DType;
 use crate::error::{Result, bail};
+use crate::sync::lock::Mutex;
 use crate::tensor::{Body, Tensor};
 use crate::threads::Stoppable;
-use parking_lot::Mutex;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::{Arc, OnceLock};
 

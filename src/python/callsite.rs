@@ -2,7 +2,7 @@
 //! this package is stepped over: users want to know their own line.
 
 use crate::callsite::{CallSite, Language, Line, set_language};
-use parking_lot::Mutex;
+use crate::sync::lock::Mutex;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::collections::HashMap;

@@ -12,8 +12,8 @@ use crate::ops;
 use crate::scalar::Scalar;
 use crate::shape::{Dims, Layout, Strides, checked_numel};
 use crate::storage::{Guards, Storage};
+use crate::sync::lock::Mutex;
 use crate::tensor::{Body, PrintChange, PrintOptions, Tensor, default_dtype};
-use parking_lot::RwLock;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyUserWarning, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
@@ -536,11 +536,11 @@ pub(super) fn _rebuild_tensor<'py>(
 
 // ---- printing ----------------------------------------------------------------------------------------------------------
 
-static OPTIONS: RwLock<Option<PrintOptions>> = RwLock::new(None);
+static OPTIONS: Mutex<Option<PrintOptions>> = Mutex::new(None);
 
 /// How tensors print now.
 pub(super) fn print_options() -> PrintOptions {
-    OPTIONS.read().unwrap_or_default()
+    OPTIONS.lock().unwrap_or_default()
 }
 
 /// `torch.set_printoptions`.
@@ -557,6 +557,6 @@ pub(super) fn set_printoptions(
     // A threshold may be any number, infinity included: the count of elements is compared with it.
     let threshold = threshold.map(|t| t.floor().max(0.0) as usize);
     let change = PrintChange { precision, threshold, edgeitems, linewidth, profile, sci_mode };
-    let mut options = OPTIONS.write();
+    let mut options = OPTIONS.lock();
     *options = Some(options.unwrap_or_default().updated(&change));
 }

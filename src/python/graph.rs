@@ -10,8 +10,8 @@ use crate::autograd::hooks::{HookHandle, NodeHook, TensorHook, check_replacement
 use crate::autograd::mode::{self, GradMode};
 use crate::autograd::node::{Grads, Node, NodeRef};
 use crate::error::Result;
+use crate::sync::lock::Mutex;
 use crate::tensor::Tensor;
-use parking_lot::Mutex;
 use pyo3::exceptions::{PyAttributeError, PyRuntimeError, PyTypeError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;

@@ -1,8 +1,9 @@
 //! Where storages get their bytes. Small blocks come from the system allocator; blocks of 3 MiB and more are mapped with
 //! huge-page advice and kept for reuse up to a limit, since a fresh mapping costs more in page faults than most kernels.
 
-use parking_lot::Mutex;
+use crate::sync::lock::{Mutex, MutexGuard};
 use std::alloc::Layout;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Every block is aligned for the widest vector loads and to a cache line.
@@ -99,18 +100,19 @@ fn small_align(reserved: usize) -> usize {
     if reserved <= 128 { 16 } else { ALIGN }
 }
 
-/// Before a fork: takes the lock that a thread may hold which the child does not have.
-pub(crate) fn before_fork() {
-    std::mem::forget(CACHE.lock());
+thread_local! {
+    /// The cache, held by a thread that forks.
+    static FORKING: Cell<Option<MutexGuard<'static, Vec<(usize, usize)>>>> = const { Cell::new(None) };
 }
 
-/// After a fork, in parent and child.
-///
-/// # Safety
-/// [`before_fork`] was called on this thread, or on the one that forked, and nothing since.
-pub(crate) unsafe fn after_fork() {
-    // SAFETY: the caller's promise.
-    unsafe { CACHE.force_unlock() };
+/// Before a fork: takes the lock that a thread may hold which the child does not have.
+pub(crate) fn before_fork() {
+    FORKING.set(Some(CACHE.lock()));
+}
+
+/// After a fork, in parent and child, on the thread that forked.
+pub(crate) fn after_fork() {
+    FORKING.set(None);
 }
 
 fn take_cached(reserved: usize) -> Option<*mut u8> {

@@ -1,18 +1,16 @@
 //! Loom's, with the faces of the real ones. A wait that may time out does not.
 
+pub use loom::sync::MutexGuard;
 pub use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 pub use loom::thread::{Builder, JoinHandle, current, yield_now};
 
 use loom::thread::ThreadId;
-use std::ops::{Deref, DerefMut};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 /// A lock without poison.
 #[derive(Default)]
 pub struct Mutex<T>(loom::sync::Mutex<T>);
-
-/// The lock, held. It is empty while its holder waits on a [`Condvar`].
-pub struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
 
 impl<T> Mutex<T> {
     pub fn new(value: T) -> Mutex<T> {
@@ -20,21 +18,7 @@ impl<T> Mutex<T> {
     }
 
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard(self.0.lock().ok())
-    }
-}
-
-impl<T> Deref for MutexGuard<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        self.0.as_ref().expect("the lock is held")
-    }
-}
-
-impl<T> DerefMut for MutexGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        self.0.as_mut().expect("the lock is held")
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -42,28 +26,17 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 #[derive(Default)]
 pub struct Condvar(loom::sync::Condvar);
 
-/// Whether a wait ended because its time was up.
-pub struct WaitTimeoutResult;
-
-impl WaitTimeoutResult {
-    pub fn timed_out(&self) -> bool {
-        false
-    }
-}
-
 impl Condvar {
     pub fn new() -> Condvar {
         Condvar::default()
     }
 
-    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        let held = guard.0.take().expect("the lock is held");
-        guard.0 = self.0.wait(held).ok();
+    pub fn wait<'a, T>(&self, held: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        self.0.wait(held).unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _: Duration) -> WaitTimeoutResult {
-        self.wait(guard);
-        WaitTimeoutResult
+    pub fn wait_for<'a, T>(&self, held: MutexGuard<'a, T>, _: Duration) -> (MutexGuard<'a, T>, bool) {
+        (self.wait(held), false)
     }
 
     pub fn notify_one(&self) {
@@ -104,7 +77,7 @@ impl Sleeper {
     pub fn sleep(&self, _: Duration) {
         let mut woken = self.woken.lock();
         while !*woken {
-            self.bell.wait(&mut woken);
+            woken = self.bell.wait(woken);
         }
         *woken = false;
     }

@@ -1,8 +1,8 @@
 //! The real ones.
 
 #[cfg(test)]
-pub use parking_lot::MutexGuard;
-pub use parking_lot::{Condvar, Mutex};
+pub use super::lock::MutexGuard;
+pub use super::lock::{Condvar, Mutex};
 pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 #[cfg(test)]
 pub use std::thread::yield_now;

@@ -8,7 +8,7 @@ use crate::autograd::hooks::{List, TensorHook, show};
 use crate::autograd::mode;
 use crate::autograd::node::{Edge, Node};
 use crate::error::{Result, bail};
-use parking_lot::Mutex;
+use crate::sync::lock::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 

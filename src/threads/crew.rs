@@ -92,12 +92,12 @@ impl Crew {
         }
     }
 
-    /// Wakes the workers that sleep: there will be work in a moment.
+    /// Wakes a worker that sleeps: there will be work in a moment.
     pub(super) fn rouse(&self) {
         let mut queue = self.queue.lock();
         if queue.asleep > 0 {
             queue.alarms += 1;
-            self.awake.notify_all();
+            self.awake.notify_one();
         }
     }
 
@@ -141,7 +141,7 @@ impl Crew {
                 }
                 let alarms = queue.alarms;
                 queue.asleep += 1;
-                self.awake.wait(&mut queue);
+                queue = self.awake.wait(queue);
                 queue.asleep -= 1;
                 if queue.alarms != alarms && queue.invitations.is_empty() {
                     break;
@@ -196,7 +196,7 @@ mod models {
     impl Meeting {
         fn until_all_are_here(&self, mut here: MutexGuard<'_, usize>) {
             while *here < self.size {
-                self.news.wait(&mut here);
+                here = self.news.wait(here);
             }
         }
 

@@ -83,14 +83,12 @@ unsafe extern "C" fn before() {
 
 #[cfg(all(unix, not(miri)))]
 unsafe extern "C" fn after() {
-    // SAFETY: `before` took the locks, on this thread.
-    unsafe { crate::storage::after_fork() };
+    crate::storage::after_fork();
 }
 
 #[cfg(all(unix, not(miri)))]
 unsafe extern "C" fn child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     super::pool::forget();
-    // SAFETY: as in the parent.
-    unsafe { crate::storage::after_fork() };
+    crate::storage::after_fork();
 }

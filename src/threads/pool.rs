@@ -95,7 +95,7 @@ pub fn invite(work: &Arc<dyn Work>, helpers: usize) {
     crew().invite(work, helpers, num_threads());
 }
 
-/// Wakes the workers that sleep: there will be work in a moment.
+/// Wakes a worker that sleeps: there will be work in a moment.
 pub fn rouse() {
     if let Some(crew) = existing() {
         crew.rouse();

@@ -174,7 +174,7 @@ pub(super) mod tests {
     use super::*;
 
     /// The number of threads belongs to the process: tests that change it take turns.
-    pub(in super::super) static TURN: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+    pub(in super::super) static TURN: crate::sync::lock::Mutex<()> = crate::sync::lock::Mutex::new(());
 
     #[test]
     fn every_slice_runs_once_on_any_number_of_threads() {
@@ -198,9 +198,9 @@ pub(super) mod tests {
     fn ranges_cover_all_without_meeting() {
         let _turn = TURN.lock();
         for (items, grain, ns) in [(0, 8, 1.0), (5, 8, 1e6), (1_000_003, 1024, 1.0), (17, 1, 1e6)] {
-            let seen = parking_lot::Mutex::new(Vec::new());
+            let seen = crate::sync::lock::Mutex::new(Vec::new());
             ranges(items, grain, ns, |range| seen.lock().push(range));
-            let mut seen = seen.into_inner();
+            let mut seen = std::mem::take(&mut *seen.lock());
             seen.sort_by_key(|r| r.start);
             assert_eq!(seen.first().map(|r| r.start), Some(0));
             assert_eq!(seen.last().map(|r| r.end), Some(items));

@@ -1,6 +1,6 @@
 //! Who did what when, while somebody wants to know.
 
-use parking_lot::Mutex;
+use crate::sync::lock::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 

@@ -134,6 +134,26 @@ print('done')
 
 
 @forks
+def test_a_child_may_have_more_threads_than_its_parent_had_asleep() -> None:
+    code = """
+torch.set_num_threads(8)
+for _ in range(4):
+    step()
+time.sleep(0.05)
+for attempt in range(5):
+    child = child_of_fork()
+    if child == 0:
+        torch.set_num_threads(64)
+        for _ in range(4):
+            step()
+        os._exit(7)
+    assert end_of(child) == 7, attempt
+print('done')
+"""
+    assert run(BUSY + code) == "done"
+
+
+@forks
 def test_a_child_that_is_forked_off_in_a_backward_on_one_thread_goes_on() -> None:
     code = """
 child = None

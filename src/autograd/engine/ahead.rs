@@ -3,8 +3,8 @@
 //! computed them itself, so that whatever others can see (sums, hooks, accumulation, freed values, which error) happens in
 //! the order of a run on one thread, and has its bits. Who takes what is written on the board (`board.rs`).
 //!
-//! What a thread takes is a *run*: a node, and after it each next one that needs nothing else. The caller works from the front of
-//! the order, the others from its end.
+//! What a thread takes is a *run*: a node, and after it each next one that needs nothing else. Runs are taken
+//! from the front of the order, where the caller is too, so that he soon comes for what was made.
 
 use super::board::{self, Board, Course, Step};
 use super::ready::Ready;
@@ -26,7 +26,7 @@ const WORTH: u64 = 30_000;
 /// Nor is any of a graph that is done in less than this.
 const GRAPH: u64 = 150_000;
 /// A graph of fewer nodes is not shared.
-pub(super) const FEW: usize = 8;
+const FEW: usize = 8;
 /// Bytes of results that may lie aside. Beyond, nothing new is taken.
 const WINDOW: usize = 32 << 20;
 /// So far a run is looked along for leaves that are its own.
@@ -60,16 +60,23 @@ pub(super) type Taken = board::Taken<Grads, Done>;
 
 /// Whether other threads compute nodes of a backward. It is decided when for the first time there is a choice.
 pub(super) enum Sharing {
-    Undecided,
+    /// With how many edges lead into each node.
+    Undecided(Vec<u32>),
     No,
     Yes(Arc<Ahead>),
 }
 
 impl Sharing {
+    /// Before a backward, of which `waiting` says how many edges lead into each node.
+    pub(super) fn before(graph: &Graph, waiting: &[u32]) -> Sharing {
+        let possible = graph.nodes().len() >= FEW && graph.may_share() && threads::num_threads() > 1;
+        if possible { Sharing::Undecided(waiting.to_vec()) } else { Sharing::No }
+    }
+
     #[inline]
-    pub(super) fn decide(&mut self, graph: &Arc<Graph>, ready: &mut Ready, edges: &[u32]) {
-        if let Sharing::Undecided = self {
-            *self = Ahead::new(graph, edges).map_or(Sharing::No, Sharing::Yes);
+    pub(super) fn decide(&mut self, graph: &Arc<Graph>, ready: &mut Ready) {
+        if let Sharing::Undecided(consumers) = self {
+            *self = Ahead::new(graph, std::mem::take(consumers)).map_or(Sharing::No, Sharing::Yes);
             if let Sharing::Yes(_) = self {
                 ready.remember();
             }
@@ -93,28 +100,25 @@ pub(super) struct Ahead {
     rechecks: bool,
     board: Board<Ahead>,
     process: Forked,
-    /// Set at the end: what is still being computed is not wanted any more.
-    over: AtomicBool,
 }
 
 impl Ahead {
     /// The means to share a backward, if that is worth it.
     #[cold]
-    pub(super) fn new(graph: &Arc<Graph>, edges: &[u32]) -> Option<Arc<Ahead>> {
-        if edges.is_empty() || !graph.may_share() || threads::num_threads() < 2 || !is_long(graph) {
+    fn new(graph: &Arc<Graph>, consumers: Vec<u32>) -> Option<Arc<Ahead>> {
+        if !is_long(graph) {
             return None;
         }
-        // They wake while the rest is made ready.
+        // The first of them wakes while the rest is made ready.
         threads::rouse();
         SHARED.add();
         let (runs_code, accumulates) = outlook(graph);
         Some(Arc::new(Ahead {
             graph: graph.clone(),
-            consumers: edges.to_vec(),
+            consumers,
             rechecks: runs_code || accumulates,
             board: Board::new(graph.nodes().len(), WINDOW, threads::num_threads() - 1, runs_code),
             process: Forked::here(),
-            over: AtomicBool::new(false),
         }))
     }
 
@@ -216,6 +220,8 @@ impl Ahead {
 
     /// Adds a node's gradients of the run's own leaves to what earlier nodes sent there. The last gives the sum to the caller.
     fn add_up(&self, along: &mut Along, node: &NodeRef, grads: &mut Grads) -> Result<()> {
+        // A leaf counts its edges, whether a gradient comes along them or not.
+        grads.resize(grads.len().max(node.edges.len()), None);
         for (k, (grad, edge)) in grads.iter_mut().zip(&*node.edges).enumerate() {
             let leaf = edge.node().filter(|to| to.is_accumulation()).and_then(|to| self.graph.number(to));
             let Some((leaf, left)) = leaf.and_then(|leaf| Some((leaf, along.own.get_mut(&leaf)?))) else { continue };
@@ -248,7 +254,6 @@ impl Ahead {
     /// Ends the sharing: what is not begun is not begun any more, and nobody is at work when this returns.
     pub(super) fn end(&self) {
         if !self.process.since() {
-            self.over.store(true, Ordering::Relaxed);
             self.board.end();
             SHARED.sub();
         }
@@ -283,7 +288,7 @@ impl Course for Ahead {
         match catch_unwind(AssertUnwindSafe(|| self.computed(along, number, given, stop))) {
             Ok(step) => step,
             // A worker stops when nothing of this is wanted any more. Before that it is the caller whom the user stops.
-            Err(caught) if threads::is_cancelled(&*caught) && !self.over.load(Ordering::Relaxed) => {
+            Err(caught) if threads::is_cancelled(&*caught) && !self.board.over().load(Ordering::Relaxed) => {
                 resume_unwind(caught)
             }
             // A panic would be a bug; whoever waits for the node is told.
@@ -342,7 +347,7 @@ impl Ahead {
 
 impl Work for Ahead {
     fn help(&self) {
-        threads::heeding(&self.over, || self.board.help(self));
+        threads::heeding(self.board.over(), || self.board.help(self));
     }
 }
 

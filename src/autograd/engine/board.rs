@@ -15,7 +15,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_millis(10);
 /// How long he looks for it before he sleeps.
 const SPIN: Duration = Duration::from_micros(20);
-/// A result of so many bytes is large: not many lie aside, and those that the caller needs first are made first.
+/// Of results of so many bytes one for each helper may lie aside.
 const LARGE: usize = 1 << 20;
 
 /// What is computed for the nodes of a board.
@@ -120,7 +120,9 @@ pub(super) struct Board<C: Course> {
     open: AtomicUsize,
     /// Bytes of results that lie aside or are being made.
     aside: AtomicUsize,
-    /// Bytes of small results that may lie aside. Beyond, nothing new is taken.
+    /// Whether what lies aside left no room for an offer, and the caller has taken nothing since.
+    full: AtomicBool,
+    /// Bytes of results that are not large that may lie aside. Beyond, nothing new is taken.
     window: usize,
     /// How many threads may work beside the caller.
     helpers: usize,
@@ -141,6 +143,7 @@ impl<C: Course> Board<C> {
             state: Mutex::new(State { offers: BTreeMap::new(), revoked: HashSet::new(), working: 0 }),
             open: AtomicUsize::new(0),
             aside: AtomicUsize::new(0),
+            full: AtomicBool::new(false),
             window,
             helpers,
             may_err,
@@ -174,19 +177,15 @@ impl<C: Course> Board<C> {
     /// Whether there is something that a thread could take.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
-        self.open.load(Ordering::Relaxed) > 0 && self.aside.load(Ordering::Relaxed) < self.window
+        self.open.load(Ordering::Relaxed) > 0 && !self.full.load(Ordering::Relaxed)
     }
 
     /// Offers a run that begins with a node; `place` says where that stands in the order, the last first, and `size` about how
     /// many bytes its largest result takes.
     pub(super) fn offer(&self, number: u32, place: u64, size: usize, given: C::Given) {
         let mut state = self.state.lock();
-        self.put_up(&mut state, place, Offer { number, size, given });
-    }
-
-    fn put_up(&self, state: &mut State<C::Given>, place: u64, offer: Offer<C::Given>) {
-        self.place(offer.number).stage.store(stage::OFFERED, Ordering::Release);
-        state.offers.insert(place, offer);
+        self.place(number).stage.store(stage::OFFERED, Ordering::Release);
+        state.offers.insert(place, Offer { number, size, given });
         self.open.store(state.offers.len(), Ordering::Relaxed);
     }
 
@@ -224,14 +223,19 @@ impl<C: Course> Board<C> {
         let Some(done) = self.place(number).done.lock().take() else { return Ok(Taken::Done(None)) };
         let Done { made, given, onward, bytes } = *done;
         self.aside.fetch_sub(bytes, Ordering::Relaxed);
-        let (wrong, revoked) = (is_wrong(), self.may_err && self.state.lock().revoked.remove(&number));
-        if (wrong || revoked) && self.may_err {
-            self.state.lock().revoked.extend(onward);
+        self.full.store(false, Ordering::Relaxed);
+        let Some(given) = given else { return Ok(Taken::Done(made)) };
+        let wrong = is_wrong();
+        let mut state = self.state.lock();
+        let revoked = state.revoked.remove(&number);
+        if wrong || revoked {
+            state.revoked.extend(onward);
         }
-        Ok(match (revoked, wrong.then_some(given).flatten()) {
+        drop(state);
+        Ok(match (revoked, wrong) {
             (true, _) => Taken::Not,
-            (false, Some(given)) => Taken::Back(given),
-            (false, None) => Taken::Done(made),
+            (false, true) => Taken::Back(given),
+            (false, false) => Taken::Done(made),
         })
     }
 
@@ -259,10 +263,13 @@ impl<C: Course> Board<C> {
             let mut state = self.state.lock();
             self.wanted.store(number, Ordering::Relaxed);
             fence(Ordering::SeqCst);
-            let asleep = !self.is_there(number) && self.news.wait_for(&mut state, PATIENCE).timed_out();
+            let mut long = false;
+            if !self.is_there(number) {
+                (state, long) = self.news.wait_for(state, PATIENCE);
+            }
             self.wanted.store(NOBODY, Ordering::Relaxed);
             drop(state);
-            if asleep {
+            if long {
                 ask()?;
             }
         }
@@ -283,8 +290,7 @@ impl<C: Course> Board<C> {
         }
     }
 
-    /// Takes the offer that is last in the order: the caller comes from the front. Of large results few may wait, so those are
-    /// made for which he comes first.
+    /// Takes the offer that is first in the order, unless there is no room for its result: the caller comes for it soon.
     fn next_offer(&self, state: &mut State<C::Given>) -> Option<Offer<C::Given>> {
         if self.stop.load(Ordering::Relaxed) {
             return None;
@@ -294,7 +300,12 @@ impl<C: Course> Board<C> {
             large if large >= LARGE => aside + large <= self.helpers * large,
             small => aside + small <= self.window,
         };
-        let offer = state.offers.last_entry().filter(|first| fits(first.get()))?.remove();
+        let first = state.offers.last_entry()?;
+        if !fits(first.get()) {
+            self.full.store(true, Ordering::Relaxed);
+            return None;
+        }
+        let offer = first.remove();
         self.open.store(state.offers.len(), Ordering::Relaxed);
         self.aside.fetch_add(offer.size, Ordering::Relaxed);
         self.place(offer.number).stage.store(stage::TAKEN, Ordering::Release);
@@ -341,19 +352,24 @@ impl<C: Course> Board<C> {
         }
     }
 
+    /// Whether it has ended: what is still being computed is not wanted any more.
+    pub(super) fn over(&self) -> &AtomicBool {
+        &self.stop
+    }
+
     /// Ends it: what is not begun is not begun any more, and nobody is at work when this returns.
     pub(super) fn end(&self) {
-        let mut state = self.state.lock();
         self.stop.store(true, Ordering::Relaxed);
+        let mut state = self.state.lock();
         let offers = std::mem::take(&mut state.offers);
         while state.working > 0 {
-            self.news.wait(&mut state);
+            state = self.news.wait(state);
         }
         drop(state);
         drop(offers);
         // Results that nobody came for: others may hold the board a moment longer.
-        for place in &self.places {
-            drop(place.done.lock().take());
+        if self.aside.load(Ordering::Relaxed) > 0 {
+            self.places.iter().for_each(|place| drop(place.done.lock().take()));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! From node to node: what a node's gradients do when they leave it, whoever computed them.
 
-use super::ahead::{Ahead, Done};
+use super::ahead::Done;
 use super::fit::fit;
 use super::ready::Ready;
 use super::task::{Graph, Progress};
@@ -8,6 +8,18 @@ use crate::autograd::node::{Edge, Grads, NodeRef, Zeros};
 use crate::error::Result;
 use crate::ops;
 use crate::tensor::Tensor;
+
+impl Progress {
+    /// Notes that what an edge brings has come in; queues the node if nothing more is to come.
+    #[inline]
+    fn arrived(&mut self, to: &NodeRef, number: u32, ready: &mut Ready) {
+        let waiting = &mut self.waiting[number as usize];
+        *waiting -= 1;
+        if *waiting == 0 {
+            ready.push(to.sequence, number);
+        }
+    }
+}
 
 impl Graph {
     /// Takes in a gradient of a node's output `nr`: the first is kept, others are added to it.
@@ -56,11 +68,7 @@ impl Graph {
             } else if !zeros.is_empty() && zeros.has(k) {
                 progress.zeros.insert((to_number, edge.nr));
             }
-            let waiting = &mut progress.waiting[to_number as usize];
-            *waiting -= 1;
-            if *waiting == 0 {
-                ready.push(to.sequence, to_number);
-            }
+            progress.arrived(to, to_number, ready);
         }
         Ok(())
     }
@@ -99,19 +107,11 @@ impl Graph {
 
     /// Takes over that another thread computed a node in the middle of a run, and that all it made went into the next.
     #[inline]
-    pub(super) fn pass(&self, ahead: &Ahead, node: &NodeRef, progress: &mut Progress, ready: &mut Ready) -> Result<()> {
-        if ahead.rechecks() {
-            node.body.check_saved(node)?;
-        }
-        if !self.keep_graph {
-            node.body.release();
-        }
-        for to in node.edges.iter().filter_map(Edge::node) {
-            let Some(number) = self.number(to) else { continue };
-            let waiting = &mut progress.waiting[number as usize];
-            *waiting -= 1;
-            if *waiting == 0 {
-                ready.push(to.sequence, number);
+    pub(super) fn pass(&self, number: u32, recheck: bool, progress: &mut Progress, ready: &mut Ready) -> Result<()> {
+        self.retire(number, recheck, None, &Zeros::default(), progress)?;
+        for to in self.nodes()[number as usize].edges.iter().filter_map(Edge::node) {
+            if let Some(number) = self.number(to) {
+                progress.arrived(to, number, ready);
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! One run of the engine over one graph.
 
-use super::ahead::{self, Sharing, Taken};
+use super::ahead::{Sharing, Taken};
 use super::fit::fit;
 use super::ready::Ready;
 use crate::autograd::hooks::{run_tensor_hook, snapshot};
@@ -9,9 +9,9 @@ use crate::autograd::node::{Call, Edge, Grads, NodeRef, Zeros};
 use crate::autograd::observe::{Observer, Unobserved, observer};
 use crate::error::{Error, Result, bail};
 use crate::ops;
+use crate::sync::lock::Mutex;
 use crate::tensor::Tensor;
 use crate::threads::trace;
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -303,9 +303,7 @@ impl Task {
         let graph = Running::start(graph);
         let graph = &graph.0;
         let progress = &mut progress;
-        let mut sharing = Sharing::Undecided;
-        // How many edges lead into each node; a small graph is not shared.
-        let edges = if graph.nodes.len() >= ahead::FEW { progress.waiting.clone() } else { Vec::new() };
+        let mut sharing = Sharing::before(graph, &progress.waiting);
         for (k, (edge, grad)) in roots.into_iter().enumerate() {
             if let Some((node, number)) = edge.node().and_then(|n| Some((n, graph.number(n)?))) {
                 let grad = fit(node, k, &edge, grad)?;
@@ -328,14 +326,14 @@ impl Task {
             if let Sharing::Yes(ahead) = &sharing {
                 ahead.is_at_home()?;
                 if ahead.has_passed(number) {
-                    graph.pass(ahead, node, progress, &mut ready).map_err(|e| in_backward(e, node))?;
+                    graph.pass(number, ahead.rechecks(), progress, &mut ready).map_err(|e| in_backward(e, node))?;
                     continue;
                 }
             }
             let mut grads = std::mem::take(&mut progress.grads[number as usize]);
             let zeros = Zeros::default();
             if ready.has_others() {
-                sharing.decide(graph, &mut ready, &edges);
+                sharing.decide(graph, &mut ready);
             }
             let mut done = None;
             let mut recheck = false;

@@ -14,8 +14,8 @@ use crate::backend::{Operand, Reduce};
 use crate::dtype::Compute;
 use crate::scalar::Scalar;
 use crate::shape::{Dims, Strides};
+use crate::sync::lock::Mutex;
 use crate::threads;
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::ops::Range;
 

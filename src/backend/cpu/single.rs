@@ -19,9 +19,11 @@ pub(super) fn run(
     outputs: &[Operand<'_>],
     how: Reduce,
 ) -> bool {
-    let ([from], [to], Some(dtype)) = (inputs, outputs, compiled.uniform) else { return false };
+    let (true, [from], [to], Some(dtype)) = (compiled.only_reads, inputs, outputs, compiled.uniform) else {
+        return false;
+    };
     let n = numel(sizes);
-    let plain = compiled.only_reads && from.dtype == dtype && to.dtype == dtype && (1..=BLOCK).contains(&n);
+    let plain = from.dtype == dtype && to.dtype == dtype && (1..=BLOCK).contains(&n);
     let is_all = |o: &Operand<'_>| o.layout.sizes[..] == *sizes && o.layout.is_contiguous();
     let apart = !from.storage.same(to.storage) && !from.storage.is_foreign() && !to.storage.is_foreign();
     if !(plain && apart) {

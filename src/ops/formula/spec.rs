@@ -7,7 +7,7 @@ use crate::ops::args::Args;
 use crate::ops::op::Op;
 use crate::program::{Inst, Program, Source, Sym, Vjp, trace};
 use crate::shape::Dims;
-use parking_lot::Mutex;
+use crate::sync::lock::Mutex;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};

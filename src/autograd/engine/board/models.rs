@@ -30,7 +30,7 @@ impl Course for Branches {
     fn compute(&self, (): &mut (), number: u32, given: usize, stop: &AtomicBool) -> Step<usize, usize> {
         let mut open = self.gate.0.lock();
         while self.slow == Some(number) && !*open {
-            self.gate.1.wait(&mut open);
+            open = self.gate.1.wait(open);
         }
         drop(open);
         self.touched[number as usize].add(1);
