@@ -12,6 +12,18 @@ pub fn check(model: impl Fn() + Send + Sync + 'static) {
     (0..if cfg!(miri) { 3 } else { 300 }).for_each(|_| model());
 }
 
+/// Runs a model of three threads or more that do much: loom forces fewer switches on them, or it would not end in a day.
+pub fn check_crowd(model: impl Fn() + Send + Sync + 'static) {
+    #[cfg(loom)]
+    {
+        let mut loom = loom::model::Builder::new();
+        loom.preemption_bound = Some(2);
+        loom.check(model);
+    }
+    #[cfg(not(loom))]
+    check(model);
+}
+
 /// Starts a thread of a model.
 pub fn spawn<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> super::JoinHandle<T> {
     super::Builder::new().spawn(run).expect("the system makes a thread")

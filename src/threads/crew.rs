@@ -171,7 +171,7 @@ impl Crew {
 #[cfg(test)]
 mod models {
     use super::*;
-    use crate::sync::model::{Claimed, check, spawn};
+    use crate::sync::model::{Claimed, check, check_crowd, spawn};
     use crate::sync::{MutexGuard, yield_now};
 
     /// Work at which as many meet as are to: each who helps stays until the last has come.
@@ -240,7 +240,7 @@ mod models {
 
     #[test]
     fn as_many_workers_come_as_are_invited() {
-        check(|| {
+        check_crowd(|| {
             let crew = crew();
             meeting(crew, 2, 0, 3);
             // They look for more, or sleep.

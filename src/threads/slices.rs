@@ -243,7 +243,7 @@ pub(super) mod tests {
 #[cfg(test)]
 mod models {
     use super::*;
-    use crate::sync::model::{Claimed, check, spawn};
+    use crate::sync::model::{Claimed, check, check_crowd, spawn};
 
     fn crew() -> &'static Crew {
         Box::leak(Box::default())
@@ -270,7 +270,7 @@ mod models {
 
     #[test]
     fn with_two_workers_too() {
-        check(|| {
+        check_crowd(|| {
             let crew = crew();
             share_and_look(crew, 2, 3, 3);
             crew.close();

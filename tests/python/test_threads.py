@@ -6,7 +6,7 @@ import gc
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -14,13 +14,6 @@ import rustgrad as torch
 
 F = torch.nn.functional
 COUNTS = (1, 2, 4, 8)
-
-
-@pytest.fixture(autouse=True)
-def _restore() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 def digest(*tensors: torch.Tensor) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import random
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -17,13 +17,6 @@ from rustgrad.utils.checkpoint import checkpoint
 
 F = torch.nn.functional
 COUNTS = (1, 2, 4, 8)
-
-
-@pytest.fixture(autouse=True)
-def _restore() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 def digest(*tensors: torch.Tensor | None) -> str:

@@ -19,12 +19,11 @@ ROUNDS = 8
 
 @pytest.fixture(autouse=True, params=[1, 4])
 def _pool_and_switches(request: pytest.FixtureRequest) -> Iterator[None]:
-    before, interval = torch.get_num_threads(), sys.getswitchinterval()
+    interval = sys.getswitchinterval()
     torch.set_num_threads(request.param)
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(interval)
-    torch.set_num_threads(before)
 
 
 def at_once(work: Callable[[int], None]) -> None:

@@ -58,8 +58,8 @@ pub(super) fn accumulate(leaf: &Tensor, grad: Tensor) -> Result<()> {
     let mut slot = leaf.extra().grad.lock();
     let new = match &*slot {
         None if differentiable => ops::copy_like(&grad, leaf)?,
-        None if is_stealable(&grad, leaf) => grad.detach(),
-        None => ops::copy_like(&grad.detach(), leaf)?,
+        None if is_stealable(&grad, leaf) => without_history(grad),
+        None => ops::copy_like(&grad, leaf)?,
         Some(old) if !mode::is_grad_enabled() => {
             ops::add_assign(old, &grad)?;
             return Ok(());
@@ -70,6 +70,11 @@ pub(super) fn accumulate(leaf: &Tensor, grad: Tensor) -> Result<()> {
     drop(slot);
     drop(old);
     Ok(())
+}
+
+/// A gradient as one that nothing leads to.
+fn without_history(grad: Tensor) -> Tensor {
+    if grad.requires_grad() { grad.detach() } else { grad }
 }
 
 /// Whether a gradient can become `.grad` as it is: nobody else sees its memory, and it lies as the leaf does, unless the

@@ -1,7 +1,7 @@
 //! Models of the board: a backward whose nodes are numbers, with helpers.
 
 use super::*;
-use crate::sync::model::{Claimed, check, spawn};
+use crate::sync::model::{Claimed, check, check_crowd, spawn};
 use crate::sync::{AtomicUsize, yield_now};
 use std::sync::Arc;
 
@@ -132,40 +132,35 @@ fn place(number: u32) -> u64 {
     100 - number as u64
 }
 
+/// A backward with helpers, in which each node is computed once.
+fn all_is_computed_once(all: &Arc<Branches>, helpers: usize) {
+    let helpers: Vec<_> = (0..helpers).map(|_| all.helper()).collect();
+    let nodes = all.computed.len();
+    let out: Vec<usize> = (0..nodes).step_by(2).map(|head| head * 10_000 + 101).collect();
+    assert_eq!(all.backward(), out);
+    all.board.end();
+    assert_eq!(all.counts(), vec![1; nodes]);
+    helpers.into_iter().for_each(|helper| helper.join().unwrap());
+}
+
 #[test]
 fn a_node_is_computed_once_whoever_does_it() {
-    check(|| {
-        let all = Branches::new(2, 100);
-        let helper = all.helper();
-        assert_eq!(all.backward(), [101, 20101]);
-        all.board.end();
-        assert_eq!(all.counts(), [1; 4]);
-        helper.join().unwrap();
-    });
+    check(|| all_is_computed_once(&Branches::new(2, 100), 1));
 }
 
 #[test]
 fn also_where_the_caller_may_find_that_it_was_in_vain() {
-    check(|| {
-        let all = Branches::with(2, 100, true, None);
-        let helper = all.helper();
-        assert_eq!(all.backward(), [101, 20101]);
-        all.board.end();
-        assert_eq!(all.counts(), [1; 4]);
-        helper.join().unwrap();
-    });
+    check(|| all_is_computed_once(&Branches::with(2, 100, true, None), 1));
 }
 
 #[test]
 fn with_two_helpers_too() {
-    check(|| {
-        let all = Branches::new(3, 100);
-        let helpers = [all.helper(), all.helper()];
-        assert_eq!(all.backward(), [101, 20101, 40101]);
-        all.board.end();
-        assert_eq!(all.counts(), [1; 6]);
-        helpers.into_iter().for_each(|helper| helper.join().unwrap());
-    });
+    check_crowd(|| all_is_computed_once(&Branches::new(3, 100), 2));
+}
+
+#[test]
+fn a_full_window_delays_and_stops_nobody() {
+    check(|| all_is_computed_once(&Branches::new(3, 0), 1));
 }
 
 #[test]
@@ -179,18 +174,6 @@ fn the_caller_has_a_result_while_the_run_goes_on() {
         assert_eq!(all.step(3, middle), Some(20101));
         all.board.end();
         assert_eq!(all.counts()[2..], [1, 1]);
-        helper.join().unwrap();
-    });
-}
-
-#[test]
-fn a_full_window_delays_and_stops_nobody() {
-    check(|| {
-        let all = Branches::new(3, 0);
-        let helper = all.helper();
-        assert_eq!(all.backward(), [101, 20101, 40101]);
-        all.board.end();
-        assert_eq!(all.counts(), [1; 6]);
         helper.join().unwrap();
     });
 }
