@@ -141,7 +141,8 @@ pub trait Backward: Send + Sync {
         false
     }
 
-    /// About how many nanoseconds an element of its outputs takes. It decides which thread computes, never what.
+    /// About how many nanoseconds an element takes, of its outputs or of its inputs, whichever are more. It decides which thread
+    /// computes, never what.
     fn weight(&self) -> u64 {
         4
     }

@@ -10,7 +10,7 @@ use super::board::{self, Board, Course, Step};
 use super::ready::Ready;
 use super::task::{COMPUTE, Graph, trace_name};
 use crate::autograd::mode::GradMode;
-use crate::autograd::node::{Edge, Grads, NodeRef, Zeros};
+use crate::autograd::node::{Edge, Grads, Meta, NodeRef, Zeros};
 use crate::autograd::saved;
 use crate::error::{Error, Result, bail};
 use crate::shape::numel;
@@ -177,8 +177,7 @@ impl Ahead {
                 break;
             }
             ns += cost(node);
-            let ends = node.edges.iter().filter_map(|edge| edge.node()?.outputs.get(edge.nr as usize));
-            size = ends.map(|meta| numel(&meta.sizes) * meta.dtype.size()).fold(size, usize::max);
+            size = ends(node).map(|meta| numel(&meta.sizes) * meta.dtype.size()).fold(size, usize::max);
             at = self.next(node).map(|(_, number)| number);
         }
         (ns, size)
@@ -383,8 +382,13 @@ fn outlook(graph: &Graph) -> (bool, bool) {
 
 /// About how many nanoseconds a node's derivative takes. It decides who computes, never what comes out.
 fn cost(node: &NodeRef) -> u64 {
-    let elements: usize = node.outputs.iter().map(|meta| numel(&meta.sizes)).sum();
-    elements as u64 * node.body.weight()
+    let elements = |metas: &mut dyn Iterator<Item = &Meta>| metas.map(|meta| numel(&meta.sizes)).sum::<usize>();
+    elements(&mut node.outputs.iter()).max(elements(&mut ends(node))) as u64 * node.body.weight()
+}
+
+/// What the gradients are for that a node makes.
+fn ends(node: &NodeRef) -> impl Iterator<Item = &Meta> {
+    node.edges.iter().filter_map(|edge| edge.node()?.outputs.get(edge.nr as usize))
 }
 
 fn bytes(grad: &Tensor) -> usize {

@@ -332,7 +332,8 @@ impl Task {
             }
             let mut grads = std::mem::take(&mut progress.grads[number as usize]);
             let zeros = Zeros::default();
-            if ready.has_others() {
+            // Leaves come first, so that what waits behind another node is no leaf: there is a choice.
+            if ready.has_others() && !node.is_accumulation() {
                 sharing.decide(graph, &mut ready);
             }
             let mut done = None;
