@@ -95,8 +95,7 @@ def elements(lib: Any) -> Any:
     for _ in range(64):
         x = lib.randn(4096, requires_grad=True)
         for k in range(10):
-            x = x * 0.99 + 0.01
-            x = x.sin() if k % 2 else x.tanh()
+            x = (x * 0.99).sin() if k % 2 else (x + 0.01).tanh()
         outs.append(x.sum())
     return lib.stack(outs).sum()
 

@@ -134,37 +134,36 @@ impl Ahead {
         self.board.is_passed(number)
     }
 
-    /// Offers nodes for which all has come in, each with that, if the runs that begin with them are worth it. Those that are
-    /// not come back.
+    /// Offers nodes for which all has come in, each with that, if the runs that begin with them are worth it: the next ones in the
+    /// order, and no more than it takes to keep everybody busy, since the caller comes to the rest himself.
     #[inline]
-    pub(super) fn offer(self: &Arc<Ahead>, heads: impl Iterator<Item = u32>, grads: &mut [Grads]) {
-        let mut offered = false;
-        for head in heads {
+    pub(super) fn offer(self: &Arc<Ahead>, mut next: impl FnMut() -> Option<u32>, grads: &mut [Grads]) {
+        while self.board.wants_more() {
+            let Some(head) = next() else { break };
             // Somebody may have come to it already, in the course of a run.
             if !self.board.is_touched(head) {
-                offered |= self.offer_run(head, &mut grads[head as usize]);
+                self.offer_run(head, &mut grads[head as usize]);
             }
         }
         // A thread that found no room went away, and the caller may have made some since.
-        if (offered || self.board.has_room()) && threads::idle() > 0 {
+        if self.board.has_room() && threads::idle() > 0 {
             let work: Arc<dyn Work> = self.clone();
             threads::invite(&work, 1);
         }
     }
 
     /// Offers the run that begins with a node, if it is worth it.
-    fn offer_run(&self, head: u32, grads: &mut Grads) -> bool {
+    fn offer_run(&self, head: u32, grads: &mut Grads) {
         // What only zero reaches does not run.
         let reached = grads.iter().any(Option::is_some);
         let (ns, size) = if reached { self.extent(head) } else { (0, 0) };
         if ns < WORTH {
-            return false;
+            return;
         }
         let node = &self.graph.nodes()[head as usize];
         let mut given = std::mem::take(grads);
         given.resize(node.outputs.len(), None);
         self.board.offer(head, node.sequence, size, given);
-        true
     }
 
     /// About how many nanoseconds the run takes that begins with a node, as far as it takes to see that it is worth it; and how

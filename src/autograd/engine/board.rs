@@ -15,6 +15,8 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_millis(10);
 /// How long he looks for it before he sleeps.
 const SPIN: Duration = Duration::from_micros(20);
+/// So many runs are offered for each helper, if there are as many.
+const OFFERS: usize = 8;
 /// Of results of so many bytes one for each helper may lie aside.
 const LARGE: usize = 1 << 20;
 
@@ -172,6 +174,12 @@ impl<C: Course> Board<C> {
     #[inline]
     pub(super) fn is_passed(&self, number: u32) -> bool {
         self.place(number).stage.load(Ordering::Acquire) == stage::PASSED
+    }
+
+    /// Whether fewer runs are offered than may be taken while the caller is at one node.
+    #[inline]
+    pub(super) fn wants_more(&self) -> bool {
+        self.open.load(Ordering::Relaxed) < OFFERS * self.helpers
     }
 
     /// Whether there is something that a thread could take.

@@ -8,8 +8,8 @@ pub(super) struct Ready {
     /// The newest, kept out of the heap: in a chain it is the only one.
     newest: Option<(u64, u32)>,
     others: BinaryHeap<(u64, u32)>,
-    /// Those that came lately, if somebody wants to know.
-    fresh: Vec<u32>,
+    /// Those of which nobody has asked yet, if somebody wants to know.
+    fresh: BinaryHeap<(u64, u32)>,
     remembers: bool,
 }
 
@@ -18,7 +18,7 @@ impl Ready {
     pub(super) fn push(&mut self, sequence: u64, number: u32) {
         let item = (sequence, number);
         if self.remembers {
-            self.fresh.push(number);
+            self.fresh.push(item);
         }
         match self.newest {
             None if self.others.peek().is_none_or(|other| *other < item) => self.newest = Some(item),
@@ -38,14 +38,19 @@ impl Ready {
 
     /// From now on remembers who comes; all that are here are new.
     pub(super) fn remember(&mut self) {
-        let all = self.newest.iter().chain(&self.others);
-        self.fresh = all.map(|(_, number)| *number).collect();
+        self.fresh = self.newest.iter().chain(&self.others).copied().collect();
         self.remembers = true;
     }
 
-    /// Those that came since this was asked last.
-    pub(super) fn fresh(&mut self) -> impl Iterator<Item = u32> {
-        self.fresh.drain(..)
+    /// The first in the order that this was not asked about yet and whose turn comes after that of a node.
+    #[inline]
+    pub(super) fn fresh_after(&mut self, sequence: u64) -> Option<u32> {
+        while let Some((own, number)) = self.fresh.pop() {
+            if own < sequence {
+                return Some(number);
+            }
+        }
+        None
     }
 
     #[inline]

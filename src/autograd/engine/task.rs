@@ -340,7 +340,7 @@ impl Task {
             let mut recheck = false;
             if let Sharing::Yes(ahead) = &sharing {
                 recheck = ahead.rechecks();
-                ahead.offer(ready.fresh().filter(|other| *other != number), &mut progress.grads);
+                ahead.offer(|| ready.fresh_after(node.sequence), &mut progress.grads);
                 match ahead.take(number, interrupted)? {
                     Taken::Not => {}
                     Taken::Back(back) => grads = back,
