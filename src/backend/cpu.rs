@@ -3,6 +3,7 @@
 pub(crate) mod accumulate;
 pub(crate) mod arg;
 pub(crate) mod classes;
+pub(crate) mod count;
 pub(crate) mod draw;
 mod element;
 mod elementwise;
@@ -10,6 +11,7 @@ pub(crate) mod index;
 pub(crate) mod integer;
 mod kernels;
 pub(crate) mod linalg;
+pub(crate) mod mask;
 pub mod math;
 pub mod matmul;
 pub(crate) mod memory;

@@ -5,6 +5,7 @@ use super::args::{Args, Read, kinds};
 use super::copy;
 use crate::backend::Operand;
 use crate::backend::cpu::index::{self, Along, Combine};
+use crate::backend::cpu::mask;
 use crate::dtype::DType;
 use crate::error::{Error, Result, bail};
 use crate::shape::{Dims, Layout, Strides, checked_numel, expandable};
@@ -315,7 +316,7 @@ fn expand_masks(op: &'static str, input: &Layout, indices: &[Option<Tensor>]) ->
                         bail!(index op, "The shape of the mask {:?} at index {j} does not match the shape of the indexed tensor {:?} at index {}", body.layout.sizes, input.sizes, at + j);
                     }
                 }
-                let (storage, n) = index::nonzero(op, &body.operand())?;
+                let (storage, n) = mask::nonzero(op, &body.operand())?;
                 for k in 0..body.layout.rank() {
                     let layout = Layout { offset: k * n, ..Layout::contiguous(Dims::filled(n, 1)) };
                     columns.push(Some(Arc::new(Body::new(storage.clone(), layout, DType::I64))));

@@ -13,6 +13,7 @@ use super::op::{FUNCTION, INPLACE, METHOD, OUT, Outputs, op};
 use super::structured::{Context, Save, Structured};
 use super::update::Update;
 use crate::backend::cpu::index::{self, Along, Combine};
+use crate::backend::cpu::mask;
 use crate::dtype::DType;
 use crate::error::{Error, Result, bail};
 use crate::scalar::Scalar;
@@ -226,7 +227,7 @@ fn index_put_write(to: &Body, a: &Args) -> Result<()> {
         let mut over = mask.layout.clone();
         over.sizes = to.layout.sizes.clone();
         (over.strides.len()..over.sizes.len()).for_each(|_| over.strides.push(0));
-        index::masked_fill(&to.operand(), &through(&mask, &over), &values.operand());
+        mask::masked_fill(&to.operand(), &through(&mask, &over), &values.operand());
         return Ok(());
     }
     let check_first = is_in_place(to, a)?;
@@ -318,9 +319,9 @@ fn masked_select_forward(a: &Args) -> Result<Outputs> {
     // PyTorch names the mask first.
     let sizes = broadcast(op, &mask.layout.sizes, &body.layout.sizes)?;
     let mask_layout = expanded(&mask, &sizes);
-    let n = index::count_true(&through(&mask, &mask_layout));
+    let n = mask::count_true(&through(&mask, &mask_layout));
     let out = fresh(op, &[n], body.dtype)?;
-    index::masked_select(&out.operand(), &through(&body, &expanded(&body, &sizes)), &through(&mask, &mask_layout));
+    mask::masked_select(&out.operand(), &through(&body, &expanded(&body, &sizes)), &through(&mask, &mask_layout));
     Ok(smallvec![Tensor::from_body(out)])
 }
 
@@ -335,7 +336,7 @@ fn masked_scatter_write(to: &Body, a: &Args) -> Result<()> {
     }
     let wanted: Vec<i64> = to.layout.sizes.iter().map(|&s| s as i64).collect();
     let mask_layout = super::movement::expanded(&mask.layout, &wanted)?;
-    let n = index::count_true(&through(&mask, &mask_layout));
+    let n = mask::count_true(&through(&mask, &mask_layout));
     if n > from.layout.numel() {
         bail!(runtime op, "Number of elements of source < number of ones in mask\nmasked_scatter: {} elements, {n} ones", from.layout.numel());
     }
@@ -343,7 +344,7 @@ fn masked_scatter_write(to: &Body, a: &Args) -> Result<()> {
     let from = if shared { super::contiguous(op, &from)? } else { from };
     let mask = apart(op, to, mask)?;
     let mask_layout = expanded(&mask, &to.layout.sizes);
-    index::masked_scatter(&to.operand(), &through(&mask, &mask_layout), &from.operand());
+    mask::masked_scatter(&to.operand(), &through(&mask, &mask_layout), &from.operand());
     Ok(())
 }
 

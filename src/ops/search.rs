@@ -7,7 +7,7 @@ use super::op::Rule::{Composite as C, Structured as S};
 use super::op::{FUNCTION, METHOD, OUT, Outputs, op};
 use super::structured::{Context, Structured};
 use crate::autograd::node::Grads;
-use crate::backend::cpu::{index, search, sort};
+use crate::backend::cpu::{count, mask, search, sort};
 use crate::dtype::{Category, DType, Promotion};
 use crate::error::{Error, Result, bail};
 use crate::shape::{Dims, Layout, Strides, numel, wrap_dim};
@@ -22,7 +22,7 @@ fn nonzero_forward(a: &Args) -> Result<Outputs> {
     // A 0-d tensor has coordinates only as a tuple, where it counts as a vector.
     let layout = if as_tuple { super::address::at_least_1d(&body.layout) } else { body.layout.clone() };
     let rank = layout.rank();
-    let (storage, n) = index::nonzero("nonzero", &super::address::through(&body, &layout))?;
+    let (storage, n) = mask::nonzero("nonzero", &super::address::through(&body, &layout))?;
     let columns = Body::new(storage, Layout::contiguous(Dims::filled(n, 1)), DType::I64);
     if as_tuple {
         let column = |k: usize| Layout { offset: k * n, ..columns.layout.clone() };
@@ -204,7 +204,7 @@ fn bincount(a: &Args) -> Result<Outputs> {
         bail!(runtime op, "weights should be 1-d and have the same length as input");
     }
     let values = dense(op, t, DType::I64)?;
-    let Some((low, high)) = search::extremes(&values.operand()) else {
+    let Some((low, high)) = count::extremes(&values.operand()) else {
         return Ok(smallvec![super::zeros(&[least as usize], DType::I64)?]);
     };
     if low < 0 {
@@ -218,7 +218,7 @@ fn bincount(a: &Args) -> Result<Outputs> {
     let out = super::zeros(&[(high as usize).saturating_add(1).max(least as usize)], dtype)?;
     let weights = weights.map(|w| dense(op, w, dtype)).transpose()?;
     let weights = weights.as_ref().map(|w| w.operand());
-    search::bincount(&out.body().operand(), &values.operand(), weights.as_ref()).map_err(|v| {
+    count::bincount(&out.body().operand(), &values.operand(), weights.as_ref()).map_err(|v| {
         Error::runtime(
             op,
             format!("bincount only supports 1-d non-negative integral inputs.\nbincount: {v} appeared while counting"),
@@ -253,7 +253,7 @@ fn histc(a: &Args) -> Result<Outputs> {
     }
     let body = dense(op, t, dtype.compute().dtype())?;
     if low == high
-        && let Some(ends) = search::float_extremes(&body.operand())
+        && let Some(ends) = count::float_extremes(&body.operand())
     {
         (low, high) = ends;
     }
@@ -267,7 +267,7 @@ fn histc(a: &Args) -> Result<Outputs> {
         (low, high) = (low - 1.0, high + 1.0);
     }
     affordable(op, bins as usize, size_of::<f64>())?;
-    let counts = search::histogram(&body.operand(), bins as usize, low, high);
+    let counts = count::histogram(&body.operand(), bins as usize, low, high);
     Ok(smallvec![super::to_dtype(&Tensor::from_slice(&counts, &[bins as usize])?, dtype)?])
 }
 
