@@ -149,6 +149,26 @@ pub fn ranges(items: usize, grain: usize, ns: f64, run: impl Fn(Range<usize>) + 
     if total < 2.0 * WORTH { run(0..items) } else { cut(items, grain, total, &run) }
 }
 
+/// Whether [`ranges`] cuts work of that many nanoseconds, as far as the time it takes decides. For kernels to which being cut
+/// costs something by itself.
+#[inline]
+pub fn is_cut(total: f64) -> bool {
+    total >= 2.0 * WORTH && (idle() > 0 || (total >= 2.0 * PATIENCE && is_possible()))
+}
+
+/// Runs `run` on ranges that together are `0..items`, `ns` nanoseconds an item, one after another on this thread, until there
+/// is an error: for what has to be done in order. If the kernel may be stopped, it is asked between them.
+///
+/// # Errors
+/// The first that `run` returns.
+pub fn in_turn<E>(items: usize, ns: f64, mut run: impl FnMut(Range<usize>) -> Result<(), E>) -> Result<(), E> {
+    let size = if is_possible() { (PATIENCE / ns) as usize } else { items }.max(1);
+    (0..items).step_by(size).try_for_each(|start| {
+        stop_if_wanted();
+        run(start..items.min(start + size))
+    })
+}
+
 /// [`ranges`] for what takes some time.
 fn cut(items: usize, grain: usize, total: f64, run: &(dyn Fn(Range<usize>) + Sync)) {
     let mut pieces = 1;

@@ -200,7 +200,7 @@ fn ask() -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{each, num_threads, ranges, set_num_threads};
+    use super::super::{each, in_turn, num_threads, ranges, set_num_threads};
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::atomic::AtomicUsize;
@@ -348,6 +348,40 @@ mod tests {
         });
         assert_eq!(pieces(10_000), 1);
         set_num_threads(before).unwrap();
+    }
+
+    #[test]
+    fn what_is_done_in_turn_is_asked_between_pieces_and_ends_at_the_first_error() {
+        let turn = |until: usize| {
+            let mut end = 0;
+            let done = in_turn(10_000, 1e4, |range| {
+                assert_eq!(range.start, end);
+                end = range.end;
+                if range.contains(&until) { Err(until) } else { Ok(()) }
+            });
+            (done, end)
+        };
+        assert_eq!(turn(10_000), (Ok(()), 10_000));
+        assert_eq!(turn(77), (Err(77), 10_000));
+        let flag = AtomicBool::new(false);
+        heeding(&flag, || {
+            let _fresh = Stoppable::fresh();
+            assert_eq!(turn(10_000), (Ok(()), 10_000));
+            assert_eq!(turn(77), (Err(77), 100));
+        });
+        let seen = AtomicUsize::new(0);
+        let stopped = catch_unwind(AssertUnwindSafe(|| {
+            heeding(&flag, || {
+                let _fresh = Stoppable::fresh();
+                in_turn(10_000, 1e4, |range| {
+                    seen.store(range.end, Ordering::Relaxed);
+                    flag.store(true, Ordering::Relaxed);
+                    Ok::<(), ()>(())
+                })
+            })
+        }));
+        assert!(stopped.is_err_and(|caught| is_cancelled(&*caught)));
+        assert_eq!(seen.into_inner(), 50);
     }
 
     #[test]

@@ -1,16 +1,24 @@
-//! Kernels that address elements by index: gathering, scattering, adding at places. An index is loaded once,
-//! checked, and that value used, so memory that others write meanwhile gives unspecified numbers and never a wild access.
-//! Contributions to one place are combined in the order of the elements that bring them, whatever the strides.
+//! Kernels that address elements by index: gathering, scattering, adding at places. An index is loaded once, checked, and
+//! that value used, so memory that others write meanwhile gives unspecified numbers and never a wild access. Contributions to
+//! one place are combined in the order of the elements that bring them, whatever the strides.
 //!
 //! Each operand's layout spans the whole index space; the one that indices address has stride 0 where they decide, and
 //! [`Along`] says what an index means there. Kernels take their guards themselves.
+//!
+//! Gathering is cut among threads anywhere. Scattering is cut only along dimensions where the target moves: what lies on
+//! either side of a border goes to different places, as no target overlaps itself (`ops` sees to that), and each place gets
+//! its contributions from one thread, in order. Where indices alone decide about the place (a vector of them into a vector,
+//! one for each dimension) nothing is cut: every thread would have to look at all indices, and what takes time there is to
+//! wait for memory that no thread has in its cache.
 
 use super::element::{Element, with_element};
 use super::elementwise::element_ptr;
-use super::walk::walk;
+use super::shared::Shared;
+use super::walk::{parts, rows, walk};
 use crate::backend::Operand;
 use crate::shape::Layout;
 use crate::storage::Guards;
+use std::mem::MaybeUninit;
 
 /// What an index means: a step of `stride` elements, below `size`, counted from the end if negative and `wrap` is set.
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +43,10 @@ impl Along {
 /// How many indices are loaded, checked and used together.
 const BLOCK: usize = 128;
 
-/// Up to [`BLOCK`] indices, `step` apart, counted from the start. Each is loaded once; what is written to `out` has been
-/// checked.
+/// Room for a block of places. Most calls need little of it, or nothing.
+type Room = [MaybeUninit<isize>; BLOCK];
+
+/// Up to [`BLOCK`] indices, `step` apart, counted from the start. Each is loaded once; what is returned has been checked.
 ///
 /// # Errors
 /// The first index that is out of range.
@@ -44,18 +54,20 @@ const BLOCK: usize = 128;
 /// # Safety
 /// All `n` places must be readable; `n` is at most [`BLOCK`].
 #[inline(always)]
-unsafe fn places(index: *const i64, step: isize, n: usize, along: Along, out: &mut [isize; BLOCK]) -> Result<(), i64> {
-    let out = &mut out[..n];
+unsafe fn places(index: *const i64, step: isize, n: usize, along: Along, room: &mut Room) -> Result<&[isize], i64> {
+    let room = &mut room[..n];
     let size = along.size as isize;
     let low = if along.wrap { -size } else { 0 };
     // The sign bit is set once an index lies on either side of the range: no branch, and vector code.
     let mut outside = 0;
-    for (j, place) in out.iter_mut().enumerate() {
+    for (j, place) in room.iter_mut().enumerate() {
         // SAFETY: the caller's promise.
         let i = unsafe { index.offset(j as isize * step).read() } as isize;
         outside |= i.wrapping_sub(low) | (size - 1).wrapping_sub(i);
-        *place = i;
+        place.write(i);
     }
+    // SAFETY: all `n` have been written.
+    let out = unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast::<isize>(), n) };
     if outside < 0 {
         let first = out.iter().find(|&&i| i < low || i >= size).copied().unwrap_or_default();
         return Err(first as i64);
@@ -63,7 +75,7 @@ unsafe fn places(index: *const i64, step: isize, n: usize, along: Along, out: &m
     if along.wrap {
         out.iter_mut().for_each(|i| *i += size & (*i >> (isize::BITS - 1)));
     }
-    Ok(())
+    Ok(out)
 }
 
 /// How several contributions to one place are combined.
@@ -131,6 +143,16 @@ macro_rules! with_width {
 }
 pub(super) use with_width;
 
+/// About how many nanoseconds it takes to move an element that an index of its own names.
+const SINGLE: f64 = 1.0;
+/// The same for one of a row that an index names.
+const OF_ROW: f64 = 0.2;
+
+/// About how many nanoseconds it takes to move an element, by the steps of the index.
+fn cost(index: &Operand<'_>) -> f64 {
+    if index.layout.strides.last().is_some_and(|s| *s == 0) { OF_ROW } else { SINGLE }
+}
+
 /// Copies `n` elements.
 ///
 /// # Safety
@@ -156,13 +178,16 @@ unsafe fn copy_row<T: Copy>(from: *const T, from_step: isize, to: *mut T, to_ste
 /// The first index that is out of range.
 pub(crate) fn gather(to: &Operand<'_>, from: &Operand<'_>, index: &Operand<'_>, along: Along) -> Result<(), i64> {
     let _guards = Guards::take([from.storage, index.storage], [to.storage]);
-    let (dst, src, idx) = (element_ptr(to), element_ptr(from), element_ptr(index).cast::<i64>());
-    let mut at = [0; BLOCK];
-    with_width!(to.dtype, T => {
-        let (dst, src) = (dst.cast::<T>(), src.cast::<T>());
-        walk(&to.layout.sizes, [&to.layout.strides, &from.layout.strides, &index.layout.strides], |[d, s, x], n, [dd, ds, dx]| {
-            // SAFETY: positions inside the three layouts, the source moved by a checked index; memory is guarded.
-            unsafe {
+    let (dst, src, idx) = (element_ptr(to), element_ptr(from), Shared(element_ptr(index).cast::<i64>()));
+    let strides = [&to.layout.strides[..], &from.layout.strides, &index.layout.strides];
+    let done = with_width!(to.dtype, T => {
+        let (dst, src) = (Shared(dst.cast::<T>()), Shared(src.cast::<T>()));
+        parts(&to.layout.sizes, strides, cost(index), |_| true, |part| {
+            let (dst, src, idx) = (dst.get(), src.get(), idx.get());
+            let mut room = [const { MaybeUninit::uninit() }; BLOCK];
+            // SAFETY: positions inside the three layouts, the source moved by a checked index; memory is guarded, and
+            // parts of the target are apart.
+            part.walk(|[d, s, x], n, [dd, ds, dx]| unsafe {
                 let (dst, src, idx) = (dst.offset(d), src.offset(s), idx.offset(x));
                 if dx == 0 {
                     let at = along.place(idx.read())?;
@@ -172,20 +197,21 @@ pub(crate) fn gather(to: &Operand<'_>, from: &Operand<'_>, index: &Operand<'_>, 
                 for start in (0..n).step_by(BLOCK) {
                     let len = BLOCK.min(n - start);
                     let first = start as isize;
-                    places(idx.offset(first * dx), dx, len, along, &mut at)?;
+                    let at = places(idx.offset(first * dx), dx, len, along, &mut room)?;
                     let (dst, src) = (dst.offset(first * dd), src.offset(first * ds));
                     let stride = along.stride;
                     if dd == 1 && ds == 0 {
-                        at[..len].iter().enumerate().for_each(|(j, &i)| dst.add(j).write(src.offset(i * stride).read()));
+                        at.iter().enumerate().for_each(|(j, &i)| dst.add(j).write(src.offset(i * stride).read()));
                     } else {
                         let put = |j: isize, i: isize| dst.offset(j * dd).write(src.offset(i * stride + j * ds).read());
-                        at[..len].iter().enumerate().for_each(|(j, &at)| put(j as isize, at));
+                        at.iter().enumerate().for_each(|(j, &at)| put(j as isize, at));
                     }
                 }
-            }
-            Ok(())
+                Ok(())
+            })
         })
-    })
+    });
+    done.map_err(|i| first_outside(index, along).err().unwrap_or(i))
 }
 
 /// Writes each element of `from` to the place of `to` that the index at the same position names; of several, the last.
@@ -194,13 +220,16 @@ pub(crate) fn gather(to: &Operand<'_>, from: &Operand<'_>, index: &Operand<'_>, 
 /// The first index that is out of range; elements before it have been written.
 pub(crate) fn scatter(to: &Operand<'_>, from: &Operand<'_>, index: &Operand<'_>, along: Along) -> Result<(), i64> {
     let _guards = Guards::take([from.storage, index.storage], [to.storage]);
-    let (dst, src, idx) = (element_ptr(to), element_ptr(from), element_ptr(index).cast::<i64>());
-    let mut at = [0; BLOCK];
-    with_width!(to.dtype, T => {
-        let (dst, src) = (dst.cast::<T>(), src.cast::<T>());
-        walk(&from.layout.sizes, [&to.layout.strides, &from.layout.strides, &index.layout.strides], |[d, s, x], n, [dd, ds, dx]| {
-            // SAFETY: positions inside the three layouts, the target moved by a checked index; memory is guarded.
-            unsafe {
+    let (dst, src, idx) = (element_ptr(to), element_ptr(from), Shared(element_ptr(index).cast::<i64>()));
+    let strides = [&to.layout.strides[..], &from.layout.strides, &index.layout.strides];
+    let done = with_width!(to.dtype, T => {
+        let (dst, src) = (Shared(dst.cast::<T>()), Shared(src.cast::<T>()));
+        parts(&from.layout.sizes, strides, cost(index), |steps| steps[0] != 0, |part| {
+            let (dst, src, idx) = (dst.get(), src.get(), idx.get());
+            let mut room = [const { MaybeUninit::uninit() }; BLOCK];
+            // SAFETY: positions inside the three layouts, the target moved by a checked index; memory is guarded, and what
+            // parts write is apart.
+            part.walk(|[d, s, x], n, [dd, ds, dx]| unsafe {
                 let (dst, src, idx) = (dst.offset(d), src.offset(s), idx.offset(x));
                 if dx == 0 {
                     let at = along.place(idx.read())?;
@@ -210,16 +239,17 @@ pub(crate) fn scatter(to: &Operand<'_>, from: &Operand<'_>, index: &Operand<'_>,
                 for start in (0..n).step_by(BLOCK) {
                     let len = BLOCK.min(n - start);
                     let first = start as isize;
-                    places(idx.offset(first * dx), dx, len, along, &mut at)?;
+                    let at = places(idx.offset(first * dx), dx, len, along, &mut room)?;
                     let (dst, src) = (dst.offset(first * dd), src.offset(first * ds));
                     let stride = along.stride;
                     let put = |j: isize, i: isize| dst.offset(i * stride + j * dd).write(src.offset(j * ds).read());
-                    at[..len].iter().enumerate().for_each(|(j, &at)| put(j as isize, at));
+                    at.iter().enumerate().for_each(|(j, &at)| put(j as isize, at));
                 }
-            }
-            Ok(())
+                Ok(())
+            })
         })
-    })
+    });
+    done.map_err(|i| first_outside(index, along).err().unwrap_or(i))
 }
 
 /// Combines each element of `from` with the place of `to` that the index at the same position names.
@@ -246,18 +276,23 @@ fn combine<E: Element>(
     from: &Operand<'_>,
     index: &Operand<'_>,
     along: Along,
-    f: impl Fn(E::Compute, E::Compute) -> E::Compute,
+    f: impl Fn(E::Compute, E::Compute) -> E::Compute + Sync,
 ) -> Result<(), i64> {
     let _guards = Guards::take([from.storage, index.storage], [to.storage]);
-    let (dst, src, idx) =
-        (element_ptr(to).cast::<E>(), element_ptr(from).cast::<E>(), element_ptr(index).cast::<i64>());
-    let mut at = [0; BLOCK];
-    walk(
+    let (dst, src) = (Shared(element_ptr(to).cast::<E>()), Shared(element_ptr(from).cast::<E>()));
+    let idx = Shared(element_ptr(index).cast::<i64>());
+    let strides = [&to.layout.strides[..], &from.layout.strides, &index.layout.strides];
+    let done = parts(
         &from.layout.sizes,
-        [&to.layout.strides, &from.layout.strides, &index.layout.strides],
-        |[d, s, x], n, [dd, ds, dx]| {
-            // SAFETY: positions inside the three layouts, the target moved by a checked index; memory is guarded.
-            unsafe {
+        strides,
+        cost(index),
+        |steps| steps[0] != 0,
+        |part| {
+            let (dst, src, idx) = (dst.get(), src.get(), idx.get());
+            let mut room = [const { MaybeUninit::uninit() }; BLOCK];
+            // SAFETY: positions inside the three layouts, the target moved by a checked index; memory is guarded, and what parts
+            // write is apart.
+            part.walk(|[d, s, x], n, [dd, ds, dx]| unsafe {
                 let (dst, src, idx) = (dst.offset(d), src.offset(s), idx.offset(x));
                 let put = |at: *mut E, value: E| at.write(E::store(f(at.read().load(), value.load())));
                 if dx == 0 {
@@ -272,20 +307,21 @@ fn combine<E: Element>(
                 for start in (0..n).step_by(BLOCK) {
                     let len = BLOCK.min(n - start);
                     let first = start as isize;
-                    places(idx.offset(first * dx), dx, len, along, &mut at)?;
+                    let at = places(idx.offset(first * dx), dx, len, along, &mut room)?;
                     let (dst, src) = (dst.offset(first * dd), src.offset(first * ds));
                     let stride = along.stride;
                     if dd == 0 && ds == 1 {
-                        at[..len].iter().enumerate().for_each(|(j, &i)| put(dst.offset(i * stride), src.add(j).read()));
+                        at.iter().enumerate().for_each(|(j, &i)| put(dst.offset(i * stride), src.add(j).read()));
                     } else {
                         let one = |j: isize, i: isize| put(dst.offset(i * stride + j * dd), src.offset(j * ds).read());
-                        at[..len].iter().enumerate().for_each(|(j, &at)| one(j as isize, at));
+                        at.iter().enumerate().for_each(|(j, &at)| one(j as isize, at));
                     }
                 }
-            }
-            Ok(())
+                Ok(())
+            })
         },
-    )
+    );
+    done.map_err(|i| first_outside(index, along).err().unwrap_or(i))
 }
 
 /// Whether all indices are in range: asked before an operand is modified in place.
@@ -294,17 +330,37 @@ fn combine<E: Element>(
 /// The first that is not.
 pub(crate) fn check(index: &Operand<'_>, along: Along) -> Result<(), i64> {
     let _guards = Guards::take([index.storage], []);
+    let idx = Shared(element_ptr(index).cast::<i64>());
+    // Where the index does not move there is nothing more to see.
+    let done = parts(
+        &index.layout.sizes,
+        [&index.layout.strides],
+        EXAMINED,
+        |[dx]| dx != 0,
+        |part| {
+            part.walk(|[x], n, [dx]| {
+                // SAFETY: positions inside the layout, guarded.
+                let load = |j: isize| unsafe { idx.get().offset(x + j * dx).read() };
+                let n = if dx == 0 { 1 } else { n as isize };
+                // The lowest and highest: two running comparisons a vector, no branch.
+                let ends = (0..n).map(load).fold((i64::MAX, i64::MIN), |(l, h), i| (Ord::min(l, i), Ord::max(h, i)));
+                [ends.0, ends.1].into_iter().try_for_each(|i| along.place(i).map(drop))
+            })
+        },
+    );
+    done.map_err(|i| first_outside(index, along).err().unwrap_or(i))
+}
+
+/// About how many nanoseconds it takes to look at an index.
+const EXAMINED: f64 = 0.5;
+
+/// Looks for the first index, in the order of the elements, that is out of range. The caller guards them.
+#[cold]
+fn first_outside(index: &Operand<'_>, along: Along) -> Result<(), i64> {
     let idx = element_ptr(index).cast::<i64>();
     walk(&index.layout.sizes, [&index.layout.strides], |[x], n, [dx]| {
-        // SAFETY: positions inside the layout, guarded.
-        let load = |j: isize| unsafe { idx.offset(x + j * dx).read() };
-        let n = if dx == 0 { 1 } else { n as isize };
-        // The lowest and highest first: two running comparisons a vector, no branch.
-        let (low, high) = (0..n).map(load).fold((i64::MAX, i64::MIN), |(l, h), i| (Ord::min(l, i), Ord::max(h, i)));
-        if along.place(low).is_ok() && along.place(high).is_ok() {
-            return Ok(());
-        }
-        (0..n).try_for_each(|j| along.place(load(j)).map(drop))
+        // SAFETY: positions inside the layout, guarded by the caller.
+        (0..n as isize).try_for_each(|j| along.place(unsafe { idx.offset(x + j * dx).read() }).map(drop))
     })
 }
 
@@ -315,20 +371,30 @@ pub(crate) fn check(index: &Operand<'_>, along: Along) -> Result<(), i64> {
 /// The first index out of range, with the number of its tensor.
 pub(crate) fn resolve(to: &Operand<'_>, indices: &[(Operand<'_>, Along)]) -> Result<(), (usize, i64)> {
     let _guards = Guards::take(indices.iter().map(|(i, _)| i.storage), [to.storage]);
-    let dst = element_ptr(to).cast::<i64>();
+    let dst = Shared(element_ptr(to).cast::<i64>());
     for (k, (index, along)) in indices.iter().enumerate() {
-        let idx = element_ptr(index).cast::<i64>();
-        walk(&to.layout.sizes, [&to.layout.strides, &index.layout.strides], |[d, x], n, [dd, dx]| {
-            for j in 0..n as isize {
-                // SAFETY: positions inside both layouts, guarded.
-                unsafe {
-                    let at = along.place(idx.offset(x + j * dx).read()).map_err(|i| (k, i))? as i64;
-                    let place = dst.offset(d + j * dd);
-                    place.write(if k == 0 { at } else { place.read() + at });
-                }
-            }
-            Ok(())
-        })?;
+        let idx = Shared(element_ptr(index).cast::<i64>());
+        let strides = [&to.layout.strides[..], &index.layout.strides];
+        let done = parts(
+            &to.layout.sizes,
+            strides,
+            SINGLE,
+            |_| true,
+            |part| {
+                part.walk(|[d, x], n, [dd, dx]| {
+                    for j in 0..n as isize {
+                        // SAFETY: positions inside both layouts, guarded; parts of the target are apart.
+                        unsafe {
+                            let at = along.place(idx.get().offset(x + j * dx).read())? as i64;
+                            let place = dst.get().offset(d + j * dd);
+                            place.write(if k == 0 { at } else { place.read() + at });
+                        }
+                    }
+                    Ok(())
+                })
+            },
+        );
+        done.map_err(|i| (k, first_outside(index, *along).err().unwrap_or(i)))?;
     }
     Ok(())
 }
@@ -340,27 +406,37 @@ pub(crate) fn resolve(to: &Operand<'_>, indices: &[(Operand<'_>, Along)]) -> Res
 /// The first index out of range.
 pub(crate) fn resolve_flat(to: &Operand<'_>, index: &Operand<'_>, layout: &Layout) -> Result<(), i64> {
     let _guards = Guards::take([index.storage], [to.storage]);
-    let (dst, idx) = (element_ptr(to).cast::<i64>(), element_ptr(index).cast::<i64>());
+    let (dst, idx) = (Shared(element_ptr(to).cast::<i64>()), Shared(element_ptr(index).cast::<i64>()));
     let along = Along { stride: 1, size: layout.numel(), wrap: true };
     let plain = layout.is_contiguous();
-    walk(&to.layout.sizes, [&to.layout.strides, &index.layout.strides], |[d, x], n, [dd, dx]| {
-        for j in 0..n as isize {
-            // SAFETY: positions inside both layouts, guarded.
-            unsafe {
-                let mut flat = along.place(idx.offset(x + j * dx).read())?;
-                let mut at = flat;
-                if !plain {
-                    at = 0;
-                    for (&size, &stride) in layout.sizes.iter().zip(layout.strides.iter()).rev() {
-                        at += flat % size as isize * stride;
-                        flat /= size as isize;
+    let strides = [&to.layout.strides[..], &index.layout.strides];
+    let done = parts(
+        &to.layout.sizes,
+        strides,
+        SINGLE,
+        |_| true,
+        |part| {
+            part.walk(|[d, x], n, [dd, dx]| {
+                for j in 0..n as isize {
+                    // SAFETY: positions inside both layouts, guarded; parts of the target are apart.
+                    unsafe {
+                        let mut flat = along.place(idx.get().offset(x + j * dx).read())?;
+                        let mut at = flat;
+                        if !plain {
+                            at = 0;
+                            for (&size, &stride) in layout.sizes.iter().zip(layout.strides.iter()).rev() {
+                                at += flat % size as isize * stride;
+                                flat /= size as isize;
+                            }
+                        }
+                        dst.get().offset(d + j * dd).write(at as i64);
                     }
                 }
-                dst.offset(d + j * dd).write(at as i64);
-            }
-        }
-        Ok(())
-    })
+                Ok(())
+            })
+        },
+    );
+    done.map_err(|i| first_outside(index, along).err().unwrap_or(i))
 }
 
 /// Writes the one element of `value` everywhere.
@@ -368,21 +444,19 @@ pub(crate) fn fill(to: &Operand<'_>, value: &Operand<'_>) {
     let _guards = Guards::take([value.storage], [to.storage]);
     let dst = element_ptr(to);
     with_width!(to.dtype, T => {
-        let dst = dst.cast::<T>();
+        let dst = Shared(dst.cast::<T>());
         // SAFETY: `value` has one element.
         let value = unsafe { element_ptr(value).cast::<T>().read() };
-        let done = walk::<1, ()>(&to.layout.sizes, [&to.layout.strides], |[d], n, [dd]| {
-            // SAFETY: positions inside the layout, guarded.
+        rows(&to.layout.sizes, [&to.layout.strides], 0.1, |[d], n, [dd]| {
+            // SAFETY: positions inside the layout, guarded; rows are apart.
             unsafe {
-                let dst = dst.offset(d);
+                let dst = dst.get().offset(d);
                 if dd == 1 {
                     (0..n).for_each(|j| dst.add(j).write(value));
                 } else {
                     (0..n as isize).for_each(|j| dst.offset(j * dd).write(value));
                 }
             }
-            Ok(())
         });
-        debug_assert!(done.is_ok());
     });
 }
