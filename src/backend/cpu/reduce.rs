@@ -358,8 +358,17 @@ struct Run<'a> {
     how: Reduce,
 }
 
-/// Parts of a tree that one slice takes: a power of two, so that slices are whole branches.
+/// So many results, or more, are shared among threads whole.
+const FEW: usize = 16;
+/// Parts that a branch holds at most.
 const BRANCH: usize = 64;
+/// Branches that there should be at least, so that several threads find work.
+const BRANCHES: usize = 32;
+
+/// How many parts one slice takes if there are so many: a power of two, so that slices are whole branches of a tree.
+fn branch(parts: usize) -> usize {
+    1 << (parts / BRANCHES).clamp(1, BRANCH).ilog2()
+}
 
 impl Run<'_> {
     /// A machine of the calling thread's.
@@ -485,8 +494,7 @@ impl Run<'_> {
         write: &(dyn Fn(usize, &[T]) + Sync),
     ) {
         let cost = self.cost() * size as f64;
-        let branches = parts.div_ceil(BRANCH);
-        if branches < 2 || count >= 16 {
+        if count >= FEW || parts < 2 || !threads::is_cut(cost * (count * parts) as f64) {
             return threads::ranges(count, 1, cost * parts as f64, |range| {
                 let mut machine = self.machine();
                 let mut tree = Tree::new(width(range.start));
@@ -499,18 +507,21 @@ impl Run<'_> {
                 }
             });
         }
-        for o in 0..count {
-            let done: Vec<Mutex<Option<Tree<T>>>> = (0..branches).map(|_| Mutex::new(None)).collect();
-            threads::ranges(branches, 1, cost * BRANCH as f64, |range| {
-                let mut machine = self.machine();
-                for branch in range {
-                    let mut tree = Tree::new(width(o));
-                    push(&mut machine, o, branch * BRANCH..parts.min((branch + 1) * BRANCH), &mut tree);
-                    *done[branch].lock() = Some(tree);
-                }
-            });
+        let branch = branch(count * parts);
+        let branches = parts.div_ceil(branch);
+        let done: Vec<Mutex<Option<Tree<T>>>> = (0..count * branches).map(|_| Mutex::new(None)).collect();
+        threads::ranges(done.len(), 1, cost * branch as f64, |range| {
+            let mut machine = self.machine();
+            for at in range {
+                let (o, first) = (at / branches, at % branches * branch);
+                let mut tree = Tree::new(width(o));
+                push(&mut machine, o, first..parts.min(first + branch), &mut tree);
+                *done[at].lock() = Some(tree);
+            }
+        });
+        for (o, slots) in done.chunks(branches).enumerate() {
             let mut whole = Tree::new(width(o));
-            done.iter().filter_map(|slot| slot.lock().take()).for_each(|tree| whole.append(&tree, self.how));
+            slots.iter().filter_map(|slot| slot.lock().take()).for_each(|tree| whole.append(&tree, self.how));
             write(o, whole.finish(self.how));
         }
     }
