@@ -1,5 +1,5 @@
 //! Random numbers into the memory of tensors: what `random` makes in slices is scaled, converted and stored here. Element
-//! `i` depends on the generator, the first index and `i` alone.
+//! `i` depends on the generator, the first index and `i` alone, so that several threads may draw.
 
 use super::element::{self, Element, with_element};
 use super::elementwise::element_ptr;
@@ -9,6 +9,8 @@ use crate::backend::Operand;
 use crate::dtype::DType;
 use crate::scalar::Scalar;
 use crate::storage::Guards;
+use crate::threads;
+use std::ops::Range;
 
 /// A distribution with its parameters.
 #[derive(Clone, Copy, Debug)]
@@ -52,27 +54,40 @@ pub(crate) fn draw(to: &Operand<'_>, philox: Philox, first: u64, what: Draw) {
     }
 }
 
+/// About how many nanoseconds a number takes.
+const NS: f64 = 1.5;
+
 /// Makes values in blocks and stores them one by one.
-fn blocks<T: Copy>(to: &Operand<'_>, zero: T, mut make: impl FnMut(&mut [T], u64), scalar: impl Fn(T) -> Scalar) {
-    let n = to.layout.numel();
-    let mut block = [zero; BLOCK];
-    for at in (0..n).step_by(BLOCK) {
-        let block = &mut block[..BLOCK.min(n - at)];
-        make(block, at as u64);
-        with_element!(to.dtype, E => {
-            let out = element_ptr(to).cast::<E>();
-            for (i, &x) in block.iter().enumerate() {
-                let element = E::store(<<E as Element>::Compute as FromScalar>::from_scalar(scalar(x)));
-                // SAFETY: inside the `n` elements of the layout, whose memory the caller guards.
-                unsafe { out.add(at + i).write(element) };
-            }
-        });
-    }
+fn blocks<T: Copy + Sync>(
+    to: &Operand<'_>,
+    zero: T,
+    make: impl Fn(&mut [T], u64) + Sync,
+    scalar: impl Fn(T) -> Scalar + Sync,
+) {
+    threads::ranges(to.layout.numel(), BLOCK, NS, |range| {
+        let mut block = [zero; BLOCK];
+        for at in range.clone().step_by(BLOCK) {
+            let block = &mut block[..BLOCK.min(range.end - at)];
+            make(block, at as u64);
+            with_element!(to.dtype, E => {
+                let out = element_ptr(to).cast::<E>();
+                for (i, &x) in block.iter().enumerate() {
+                    let element = E::store(<<E as Element>::Compute as FromScalar>::from_scalar(scalar(x)));
+                    // SAFETY: inside the layout, whose memory the caller guards; ranges are apart.
+                    unsafe { out.add(at + i).write(element) };
+                }
+            });
+        }
+    });
 }
 
 /// Values of float32 and of the half types, which are made in float32.
 fn singles(to: &Operand<'_>, philox: Philox, first: u64, what: Draw) {
-    let n = to.layout.numel();
+    threads::ranges(to.layout.numel(), BLOCK, NS, |range| singles_of(to, philox, first, what, range));
+}
+
+/// The same for a range of the elements.
+fn singles_of(to: &Operand<'_>, philox: Philox, first: u64, what: Draw, range: Range<usize>) {
     // Uniform numbers have no more bits than the dtype holds, so that none is rounded up to the end of the range.
     let steps = match to.dtype {
         DType::F16 => (1u32 << 11) as f32,
@@ -80,8 +95,8 @@ fn singles(to: &Operand<'_>, philox: Philox, first: u64, what: Draw) {
         _ => (1u32 << 24) as f32,
     };
     let mut block = [0f32; BLOCK];
-    for at in (0..n).step_by(BLOCK) {
-        let block = &mut block[..BLOCK.min(n - at)];
+    for at in range.clone().step_by(BLOCK) {
+        let block = &mut block[..BLOCK.min(range.end - at)];
         let index = first + at as u64;
         match what {
             Draw::Uniform { low, high } => {
@@ -103,7 +118,7 @@ fn singles(to: &Operand<'_>, philox: Philox, first: u64, what: Draw) {
             _ => unreachable!("only what draw sends here"),
         }
         let out = element_ptr(to).wrapping_add(at * to.dtype.size());
-        // SAFETY: the block's place inside the layout, whose memory the caller guards.
+        // SAFETY: the block's place inside the layout, whose memory the caller guards; ranges are apart.
         unsafe { element::store(to.dtype, block.as_ptr().cast(), block.len(), out, 1) };
     }
 }
