@@ -2,9 +2,11 @@
 
 use super::element;
 use super::elementwise::element_ptr;
+use super::shared::Shared;
 use crate::backend::Operand;
 use crate::dtype::DType;
 use crate::storage::Guards;
+use crate::threads;
 
 /// `to += from`, if both have one shape, lie contiguously in our own memory, in a float format of the registers, and do not
 /// share memory. Returns false, having done nothing, otherwise. The sum has the bits of `add`.
@@ -20,30 +22,31 @@ pub(crate) fn add_assign(to: &Operand<'_>, from: &Operand<'_>) -> bool {
     // SAFETY: both operands hold `n` contiguous elements of their dtype, guarded, in storages that are not one another.
     unsafe {
         match to.dtype {
-            DType::F32 => add(
-                std::slice::from_raw_parts_mut(dst.cast::<f32>(), n),
-                std::slice::from_raw_parts(src.cast(), n),
-                |a, b| a + b,
-            ),
-            DType::F64 => add(
-                std::slice::from_raw_parts_mut(dst.cast::<f64>(), n),
-                std::slice::from_raw_parts(src.cast(), n),
-                |a, b| a + b,
-            ),
-            _ => add(
-                std::slice::from_raw_parts_mut(dst.cast::<i64>(), n),
-                std::slice::from_raw_parts(src.cast(), n),
-                i64::wrapping_add,
-            ),
+            DType::F32 => add(dst.cast::<f32>(), src.cast(), n, |a, b| a + b),
+            DType::F64 => add(dst.cast::<f64>(), src.cast(), n, |a, b| a + b),
+            _ => add(dst.cast::<i64>(), src.cast(), n, i64::wrapping_add),
         }
     }
     true
 }
 
 /// One pass over memory, which bounds it whatever the width of the vector unit.
+///
+/// # Safety
+/// Both hold `n` values, nobody else writes them or reads those of `to`, and they are apart.
 #[inline(always)]
-fn add<T: Copy>(to: &mut [T], from: &[T], sum: impl Fn(T, T) -> T) {
-    for (a, &b) in to.iter_mut().zip(from) {
-        *a = sum(*a, b);
-    }
+unsafe fn add<T: Copy>(to: *mut T, from: *mut T, n: usize, sum: impl Fn(T, T) -> T + Sync) {
+    let (to, from) = (Shared(to), Shared(from));
+    threads::ranges(n, 64, 0.3, |range| {
+        // SAFETY: the caller's promise; ranges are apart.
+        let (to, from) = unsafe {
+            (
+                std::slice::from_raw_parts_mut(to.get().add(range.start), range.len()),
+                std::slice::from_raw_parts(from.get().add(range.start), range.len()),
+            )
+        };
+        for (a, &b) in to.iter_mut().zip(from) {
+            *a = sum(*a, b);
+        }
+    });
 }

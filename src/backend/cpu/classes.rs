@@ -3,9 +3,11 @@
 
 use super::element::{self, Element};
 use super::elementwise::element_ptr;
+use super::shared::Shared;
 use super::slices::Float;
 use crate::backend::Operand;
 use crate::dtype::DType;
+use crate::threads;
 use std::ops::Neg;
 
 /// Runs `$body` with `$E` standing for the storage type of a float dtype.
@@ -79,6 +81,11 @@ impl Targets {
         self.classes.iter().flatten().map(|&t| self.weight(t)).sum()
     }
 
+    /// Calls `f` with every target and its class; each has a place of its own, so several threads may do so.
+    fn each(&self, f: impl Fn(usize, Option<usize>) + Sync) {
+        threads::ranges(self.classes.len(), 64, 3.0, |range| range.for_each(|i| f(i, self.classes[i])));
+    }
+
     /// Where target `i`'s score is.
     fn place(&self, i: usize, class: usize) -> usize {
         let (n, s) = (i / self.positions, i % self.positions);
@@ -88,35 +95,42 @@ impl Targets {
     /// Writes to `out` the score of each target, negated and weighted; 0 where it does not count. Both contiguous and of one
     /// float dtype, `scores` guarded by the caller.
     pub(crate) fn pick(&self, scores: &Operand<'_>, out: &Operand<'_>) {
-        with_float_element!(scores.dtype, E => self.pick_as::<E>(element_ptr(scores).cast(), element_ptr(out).cast()));
+        with_float_element!(scores.dtype, E => {
+            self.pick_as::<E>(Shared(element_ptr(scores).cast()), Shared(element_ptr(out).cast()));
+        });
     }
 
-    fn pick_as<E: Element<Compute: Float + Neg<Output = E::Compute>>>(&self, scores: *const E, out: *mut E) {
-        for (i, class) in self.classes.iter().enumerate() {
-            let value = match *class {
-                // SAFETY: a checked class of the contiguous scores.
-                Some(t) => -(unsafe { scores.add(self.place(i, t)).read() }.load() * Float::of_f64(self.weight(t))),
+    fn pick_as<E: Element<Compute: Float + Neg<Output = E::Compute>>>(&self, scores: Shared<E>, out: Shared<E>) {
+        self.each(|i, class| {
+            let value = match class {
+                Some(t) => {
+                    // SAFETY: a checked class of the contiguous scores.
+                    let score = unsafe { scores.get().add(self.place(i, t)).read() };
+                    -(score.load() * Float::of_f64(self.weight(t)))
+                }
                 None => Float::ZERO,
             };
             // SAFETY: `out` has a place for each target.
-            unsafe { out.add(i).write(E::store(value)) };
-        }
+            unsafe { out.get().add(i).write(E::store(value)) };
+        });
     }
 
     /// Writes to zeros `out` at each target's place its gradient, negated and weighted. Both contiguous and of one float
     /// dtype, `grad` guarded by the caller.
     pub(crate) fn put(&self, grad: &Operand<'_>, out: &Operand<'_>) {
-        with_float_element!(grad.dtype, E => self.put_as::<E>(element_ptr(grad).cast(), element_ptr(out).cast()));
+        with_float_element!(grad.dtype, E => {
+            self.put_as::<E>(Shared(element_ptr(grad).cast()), Shared(element_ptr(out).cast()));
+        });
     }
 
-    fn put_as<E: Element<Compute: Float + Neg<Output = E::Compute>>>(&self, grad: *const E, out: *mut E) {
-        for (i, class) in self.classes.iter().enumerate() {
-            let Some(t) = *class else { continue };
+    fn put_as<E: Element<Compute: Float + Neg<Output = E::Compute>>>(&self, grad: Shared<E>, out: Shared<E>) {
+        self.each(|i, class| {
+            let Some(t) = class else { return };
             // SAFETY: `grad` has a place for each target, and the class is checked.
             unsafe {
-                let value = -(grad.add(i).read().load() * Float::of_f64(self.weight(t)));
-                out.add(self.place(i, t)).write(E::store(value));
+                let value = -(grad.get().add(i).read().load() * Float::of_f64(self.weight(t)));
+                out.get().add(self.place(i, t)).write(E::store(value));
             }
-        }
+        });
     }
 }
