@@ -2,9 +2,11 @@
 
 use super::element::{Element, with_element};
 use super::elementwise::element_ptr;
+use super::shared::{Lowest, Shared};
 use super::sort::{Ordered, sorted_keys};
 use crate::backend::Operand;
 use crate::storage::Guards;
+use crate::threads;
 
 /// For each of `values`, where it would go in its sorted sequence: before equals, or behind them if `right`. All operands
 /// are row-major; `sequences` holds one sequence for all, or one for each row of `values`; `sorter` (int64), if given, says
@@ -25,44 +27,56 @@ pub(crate) fn searchsorted(
     let shared = sequences.layout.rank() == 1;
     let row = if shared { usize::MAX } else { values.layout.sizes.last().copied().unwrap_or(1).max(1) };
     let n = values.layout.numel();
-    let out = element_ptr(to).cast::<i64>();
+    let out = Shared(element_ptr(to).cast::<i64>());
+    let bad = Lowest::new();
     with_element!(values.dtype, E => {
-        let (val, seq) = (element_ptr(values).cast::<E>(), element_ptr(sequences).cast::<E>());
-        let order = sorter.map(|s| element_ptr(s).cast::<i64>());
-        for i in 0..n {
-            let start = i / row * length;
-            // SAFETY: inside the row-major operands, guarded; an entry of the sorter is checked before it is used.
-            let place = unsafe {
-                let x = val.add(i).read().load();
-                let at = |j: usize| -> Result<_, i64> {
-                    let j = match order {
-                        None => j,
-                        Some(order) => {
-                            let k = order.add(start + j).read();
-                            if k < 0 || k >= length as i64 { return Err(k) }
-                            k as usize
-                        }
+        let (val, seq) = (Shared(element_ptr(values).cast::<E>()), Shared(element_ptr(sequences).cast::<E>()));
+        let order = sorter.map(|s| Shared(element_ptr(s).cast::<i64>()));
+        threads::ranges(n, 64, STEP * (length + 2).ilog2() as f64, |range| {
+            let (out, val, seq, order) = (out.get(), val.get(), seq.get(), order.map(Shared::get));
+            let find = |i: usize| -> Result<usize, i64> {
+                let start = i / row * length;
+                // SAFETY: inside the row-major operands, guarded; an entry of the sorter is checked before it is used.
+                unsafe {
+                    let x = val.add(i).read().load();
+                    let at = |j: usize| -> Result<_, i64> {
+                        let j = match order {
+                            None => j,
+                            Some(order) => {
+                                let k = order.add(start + j).read();
+                                if k < 0 || k >= length as i64 { return Err(k) }
+                                k as usize
+                            }
+                        };
+                        Ok(seq.add(start + j).read().load())
                     };
-                    Ok(seq.add(start + j).read().load())
-                };
-                let (mut low, mut high) = (0, length);
-                while low < high {
-                    let middle = low + (high - low) / 2;
-                    let m = at(middle)?;
-                    // Written so that NaN, on either side, moves on.
-                    #[allow(clippy::neg_cmp_op_on_partial_ord, reason = "NaN compares false")]
-                    #[allow(clippy::nonminimal_bool, reason = "NaN: not larger is something else than smaller or equal")]
-                    let before = if right { !(m > x) } else { !(m >= x) };
-                    if before { low = middle + 1 } else { high = middle }
+                    let (mut low, mut high) = (0, length);
+                    while low < high {
+                        let middle = low + (high - low) / 2;
+                        let m = at(middle)?;
+                        // Written so that NaN, on either side, moves on.
+                        #[allow(clippy::neg_cmp_op_on_partial_ord, reason = "NaN compares false")]
+                        #[allow(clippy::nonminimal_bool, reason = "NaN: not larger is something else than smaller or equal")]
+                        let before = if right { !(m > x) } else { !(m >= x) };
+                        if before { low = middle + 1 } else { high = middle }
+                    }
+                    Ok(low)
                 }
-                low
             };
-            // SAFETY: inside the result.
-            unsafe { out.add(i).write(place as i64) };
-        }
+            for i in range {
+                match find(i) {
+                    // SAFETY: inside the result; ranges are apart.
+                    Ok(place) => unsafe { out.add(i).write(place as i64) },
+                    Err(entry) => return bad.put(i, entry),
+                }
+            }
+        });
     });
-    Ok(())
+    bad.result()
 }
+
+/// About how many nanoseconds a step of a search takes.
+const STEP: f64 = 3.0;
 
 /// Whether all entries are at least 0 and below `n`.
 pub(crate) fn all_below(of: &Operand<'_>, n: usize) -> bool {
@@ -77,16 +91,19 @@ pub(crate) fn all_below(of: &Operand<'_>, n: usize) -> bool {
 pub(crate) fn isin(to: &Operand<'_>, elements: &Operand<'_>, tests: &Operand<'_>, invert: bool) {
     let _guards = Guards::take([elements.storage, tests.storage], [to.storage]);
     let keys = sorted_keys(tests);
-    let out = element_ptr(to);
+    let out = Shared(element_ptr(to));
     with_element!(elements.dtype, E => {
-        let src = element_ptr(elements).cast::<E>();
-        for i in 0..elements.layout.numel() {
-            // SAFETY: inside both row-major operands, guarded.
-            unsafe {
-                let found = keys.binary_search(&src.add(i).read().key()).is_ok();
-                out.add(i).write((found != invert) as u8);
+        let src = Shared(element_ptr(elements).cast::<E>());
+        threads::ranges(elements.layout.numel(), 64, STEP * (keys.len() + 2).ilog2() as f64, |range| {
+            let (src, out) = (src.get(), out.get());
+            for i in range {
+                // SAFETY: inside both row-major operands, guarded; ranges are apart.
+                unsafe {
+                    let found = keys.binary_search(&src.add(i).read().key()).is_ok();
+                    out.add(i).write((found != invert) as u8);
+                }
             }
-        }
+        });
     });
 }
 
@@ -107,20 +124,22 @@ pub(crate) fn renorm_rows(matrix: &Operand<'_>, rows: &Operand<'_>, limit: f64, 
     wanted.sort_unstable();
     wanted.dedup();
     with_element!(matrix.dtype, E => {
-        let start = element_ptr(matrix).cast::<E>();
-        for r in wanted {
-            // SAFETY: a checked row, columns inside the layout; guarded.
-            let place = |j: usize| unsafe { start.offset(r as isize * down + j as isize * across) };
-            // SAFETY: as above.
-            let norm = norm((0..width).map(|j| RealValue::real(unsafe { place(j).read() }.load())), p);
-            if norm > limit {
-                let scale = limit / (norm + 1e-7);
-                for j in 0..width {
-                    // SAFETY: as above.
-                    unsafe { place(j).write(E::store(RealValue::scaled(place(j).read().load(), scale))) };
+        let start = Shared(element_ptr(matrix).cast::<E>());
+        threads::ranges(wanted.len(), 1, 2.0 * width as f64, |range| {
+            for &r in &wanted[range] {
+                // SAFETY: a checked row, columns inside the layout; guarded, and each row is wanted once.
+                let place = |j: usize| unsafe { start.get().offset(r as isize * down + j as isize * across) };
+                // SAFETY: as above.
+                let norm = norm((0..width).map(|j| RealValue::real(unsafe { place(j).read() }.load())), p);
+                if norm > limit {
+                    let scale = limit / (norm + 1e-7);
+                    for j in 0..width {
+                        // SAFETY: as above.
+                        unsafe { place(j).write(E::store(RealValue::scaled(place(j).read().load(), scale))) };
+                    }
                 }
             }
-        }
+        });
     });
     Ok(())
 }

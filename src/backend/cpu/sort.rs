@@ -4,7 +4,8 @@
 
 use super::element::{BoolByte, Element, with_element};
 use super::elementwise::element_ptr;
-use super::walk::walk;
+use super::shared::Shared;
+use super::walk::{parts, walk};
 use crate::backend::Operand;
 use crate::storage::Guards;
 use half::{bf16, f16};
@@ -173,6 +174,10 @@ fn smallest<P: Packed>(items: &[P], k: usize, kept: &mut Vec<P>) {
     kept.truncate(k);
 }
 
+/// About how many nanoseconds an element of a line takes that is sorted, and of one in which something is looked for.
+const SORTED: f64 = 10.0;
+const SEARCHED: f64 = 4.0;
+
 /// What [`order`] picks of each line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pick {
@@ -183,7 +188,8 @@ pub(crate) enum Pick {
 }
 
 /// For each line of `from` along `dim`, in ascending or descending order: writes the elements that `pick` says to `values`
-/// and their positions to `indices` (int64). The results have the sizes of `from` but for `dim`.
+/// and their positions to `indices` (int64). The results have the sizes of `from` but for `dim`. Lines are shared among
+/// threads; one line is sorted by one.
 pub(crate) fn order(
     from: &Operand<'_>,
     dim: usize,
@@ -244,45 +250,56 @@ fn order_lines<E: Ordered, P: Packed>(
     sizes.remove(dim);
     let ((src_strides, src_step), (val_strides, val_step), (idx_strides, idx_step)) =
         (without(from.layout), without(values.layout), without(indices.layout));
-    let (src, val, idx) =
-        (element_ptr(from).cast::<E>(), element_ptr(values).cast::<E>(), element_ptr(indices).cast::<i64>());
+    let (src, val) = (Shared(element_ptr(from).cast::<E>()), Shared(element_ptr(values).cast::<E>()));
+    let idx = Shared(element_ptr(indices).cast::<i64>());
     // Descending is ascending by the complement of the key, within the key's bits.
     let mask = if P::KEY_BYTES == 4 { u32::MAX as u64 } else { u64::MAX };
     let flip = if descending { mask } else { 0 };
-    let (mut items, mut room): (Vec<P>, Vec<P>) = (Vec::with_capacity(n), Vec::new());
-    let done = walk::<3, ()>(&sizes, [&src_strides, &val_strides, &idx_strides], |at, lines, steps| {
-        for line in 0..lines as isize {
-            let [s, v, x] = [0, 1, 2].map(|k| at[k] + line * steps[k]);
-            items.clear();
-            // SAFETY: positions of this line, inside the layout, guarded.
-            let key = |j: usize| unsafe { src.offset(s + j as isize * src_step).read() }.key();
-            // A key that somebody else's write has moved out of range meanwhile is cut off.
-            items.extend((0..n).map(|j| P::pack((key(j).wrapping_sub(base) & mask) ^ flip, j)));
-            let picked: &[P] = match pick {
-                Pick::First(k) if k == n => {
-                    sort_packed(&mut items, &mut room);
-                    &items
+    let ns = if pick == Pick::First(n) { SORTED } else { SEARCHED } * n as f64;
+    let done = parts::<3, ()>(
+        &sizes,
+        [&src_strides, &val_strides, &idx_strides],
+        ns,
+        |_| true,
+        |part| {
+            let (src, val, idx) = (src.get(), val.get(), idx.get());
+            let (mut items, mut room): (Vec<P>, Vec<P>) = (Vec::with_capacity(n), Vec::new());
+            part.walk(|at, lines, steps| {
+                for line in 0..lines as isize {
+                    let [s, v, x] = [0, 1, 2].map(|k| at[k] + line * steps[k]);
+                    items.clear();
+                    // SAFETY: positions of this line, inside the layout, guarded.
+                    let key = |j: usize| unsafe { src.offset(s + j as isize * src_step).read() }.key();
+                    // A key that somebody else's write has moved out of range meanwhile is cut off.
+                    items.extend((0..n).map(|j| P::pack((key(j).wrapping_sub(base) & mask) ^ flip, j)));
+                    let picked: &[P] = match pick {
+                        Pick::First(k) if k == n => {
+                            sort_packed(&mut items, &mut room);
+                            &items
+                        }
+                        Pick::First(k) => {
+                            smallest(&items, k, &mut room);
+                            &room
+                        }
+                        Pick::Nth(k) => {
+                            items.select_nth_unstable(k);
+                            &items[k..=k]
+                        }
+                    };
+                    for (r, item) in picked.iter().enumerate() {
+                        let position = item.position();
+                        // SAFETY: places of this line in the results, and a position in it; guarded, and lines are apart.
+                        unsafe {
+                            val.offset(v + r as isize * val_step)
+                                .write(src.offset(s + position as isize * src_step).read());
+                            idx.offset(x + r as isize * idx_step).write(position as i64);
+                        }
+                    }
                 }
-                Pick::First(k) => {
-                    smallest(&items, k, &mut room);
-                    &room
-                }
-                Pick::Nth(k) => {
-                    items.select_nth_unstable(k);
-                    &items[k..=k]
-                }
-            };
-            for (r, item) in picked.iter().enumerate() {
-                let position = item.position();
-                // SAFETY: places of this line in the results, and a position in it; guarded.
-                unsafe {
-                    val.offset(v + r as isize * val_step).write(src.offset(s + position as isize * src_step).read());
-                    idx.offset(x + r as isize * idx_step).write(position as i64);
-                }
-            }
-        }
-        Ok(())
-    });
+                Ok(())
+            })
+        },
+    );
     debug_assert!(done.is_ok());
 }
 
