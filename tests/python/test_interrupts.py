@@ -218,6 +218,24 @@ given = torch.full((100_000_000,), 0.3)
 def work():
     for _ in range(100): given.to(torch.float16)
 """,
+    "elements by index": """
+index = torch.arange(1_000_000) % 3
+given, table = torch.ones(1, 1_000_000), torch.zeros(3, 1_000_000)
+n = long_enough(lambda n: table.scatter_add(0, index.expand(n * 10, -1), given.expand(n * 10, -1))) * 10
+def work(): table.scatter_add(0, index.expand(n, -1), given.expand(n, -1))
+""",
+    # Nothing that several threads could share.
+    "contributions to one place": """
+index, given = torch.tensor([7]), torch.ones(1)
+n = long_enough(lambda n: torch.zeros(9).scatter_add(0, index.expand(n * 1_000_000), given.expand(n * 1_000_000)))
+n *= 1_000_000
+def work(): torch.zeros(9).scatter_add(0, index.expand(n), given.expand(n))
+""",
+    "random numbers": """
+n = long_enough(lambda n: torch.randn(n * 1_000_000), at_most=100) * 1_000_000
+def work():
+    for _ in range(5): torch.randn(n)
+""",
     "a matrix product": """
 n = long_enough(lambda n: torch.ones(n * 500, n * 500) @ torch.ones(n * 500, n * 500), 3) * 500 + 500
 a, b = torch.ones(n, n), torch.ones(n, n)
