@@ -220,7 +220,7 @@ pub(super) mod tests {
         for (items, grain, ns) in [(0, 8, 1.0), (5, 8, 1e6), (1_000_003, 1024, 1.0), (17, 1, 1e6)] {
             let seen = crate::sync::lock::Mutex::new(Vec::new());
             ranges(items, grain, ns, |range| seen.lock().push(range));
-            let mut seen = std::mem::take(&mut *seen.lock());
+            let mut seen = seen.into_inner();
             seen.sort_by_key(|r| r.start);
             assert_eq!(seen.first().map(|r| r.start), Some(0));
             assert_eq!(seen.last().map(|r| r.end), Some(items));

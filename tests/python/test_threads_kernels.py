@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -12,13 +12,6 @@ import rustgrad as torch
 
 F = torch.nn.functional
 COUNTS = (1, 2, 4, 8)
-
-
-@pytest.fixture(autouse=True)
-def _restore() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 def digest(*tensors: torch.Tensor) -> str:

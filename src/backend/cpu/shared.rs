@@ -1,6 +1,6 @@
 //! What kernels need whose slices run on several threads: pointers and errors.
 
-use parking_lot::Mutex;
+use crate::sync::lock::Mutex;
 
 /// The address of values that several threads read, or of which each writes a part of its own.
 #[derive(Clone, Copy)]
