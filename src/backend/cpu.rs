@@ -25,7 +25,7 @@ pub(crate) mod scan;
 pub(crate) mod search;
 pub(crate) mod sequence;
 mod shared;
-mod single;
+pub(crate) mod single;
 mod slices;
 pub(crate) mod softmax;
 pub(crate) mod sort;

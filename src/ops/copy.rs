@@ -140,7 +140,9 @@ pub(crate) fn contiguous(op: &'static str, body: &Body) -> Result<Arc<Body>> {
 fn copy_into_layout(op: &'static str, body: &Body, layout: Layout) -> Result<Arc<Body>> {
     let out = Body::new(Storage::uninit(op, layout.numel() * body.dtype.size())?, layout, body.dtype);
     let _fresh = Stoppable::fresh_if_long(out.layout.numel());
-    convert(op, body, &out)?;
+    if !cpu::single::spread(&body.operand(), &out.operand()) {
+        convert(op, body, &out)?;
+    }
     Ok(Arc::new(out))
 }
 

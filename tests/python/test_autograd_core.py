@@ -477,3 +477,18 @@ def test_operations_are_named_without_their_suffix():
 def test_heaviside_of_nan_is_zero():
     values = torch.tensor([float("nan"), -1.0, 0.0, 2.0])
     assert torch.heaviside(values, torch.full((4,), 5.0)).tolist() == [0.0, 0.0, 5.0, 1.0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (16, 16), (257,), (100_000,), (0,), (3, 1, 2)])
+def test_one_gradient_for_all_elements_is_taken_over_and_added(shape: tuple[int, ...], dtype: str) -> None:
+    x = torch.ones(shape, dtype=getattr(torch, dtype), requires_grad=True)
+    seen: list[torch.Tensor] = []
+    x.register_hook(seen.append)
+    for times in (1, 2, 3):
+        (x.sum() * 0.5).backward()
+        assert x.grad is not None
+        assert x.grad.shape == x.shape and x.grad.dtype == x.dtype and x.grad.is_contiguous()
+        assert (x.grad == 0.5 * times).all()
+    # What a hook kept is not what was added to.
+    assert all((grad == 0.5).all() for grad in seen)

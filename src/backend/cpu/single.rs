@@ -9,6 +9,38 @@ use crate::dtype::Compute;
 use crate::shape::{Layout, numel};
 use crate::storage::Guards;
 
+/// Copies the one element that `from` has in all places to `to`, which was just made and is of its type. False, and nothing done,
+/// if there are several, or so many places that they are better filled in slices.
+#[inline]
+pub(crate) fn spread(from: &Operand<'_>, to: &Operand<'_>) -> bool {
+    let n = to.layout.numel();
+    let plain = from.dtype == to.dtype && to.layout.is_contiguous() && (1..=BLOCK).contains(&n);
+    if !(plain && is_one_for_all(from.layout)) {
+        return false;
+    }
+    let _guards = Guards::take([from.storage], []);
+    let (read, write) = (element_ptr(from).cast_const(), element_ptr(to));
+    // SAFETY: guarded, and nobody else sees what was just made, which has `n` elements of so many bytes.
+    unsafe {
+        match to.dtype.size() {
+            1 => repeat::<u8>(read, write, n),
+            2 => repeat::<u16>(read, write, n),
+            4 => repeat::<u32>(read, write, n),
+            8 => repeat::<u64>(read, write, n),
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// # Safety
+/// One `T` can be read, and `n` written elsewhere, by nobody else meanwhile.
+#[inline]
+unsafe fn repeat<T: Copy>(read: *const u8, write: *mut u8, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts_mut(write.cast::<T>(), n).fill(*read.cast::<T>()) }
+}
+
 /// Runs a program that gives back what it reads, if it reads or writes one element and few values are on the other side;
 /// otherwise false, and nothing done.
 #[inline]
@@ -54,6 +86,7 @@ pub(super) fn run(
 }
 
 /// Whether all elements lie in one place.
-fn is_one_for_all(layout: &Layout) -> bool {
+#[inline]
+pub(super) fn is_one_for_all(layout: &Layout) -> bool {
     layout.sizes.iter().zip(layout.strides.iter()).all(|(size, stride)| *size == 1 || *stride == 0)
 }
