@@ -82,7 +82,7 @@ loom: ## models of the threads' ways with one another, in all orders (bounded)
 	$(LOOM) --quiet -- models:: --nocapture 2> /dev/null
 
 # The standard library is the toolchain's, made without the sanitizer: tests/tsan.txt says what that makes it report wrongly.
-TSAN := RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.txt" \
+TSAN := RUSTFLAGS="--cfg sanitized -Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.txt" \
 	$(CARGO) +nightly test --locked --profile models --target-dir target/tsan --target $$(rustc -vV | sed -n 's/^host: //p')
 tsan: ## threads under ThreadSanitizer; needs a nightly toolchain
 	$(TSAN) --test threads

@@ -2,6 +2,7 @@
 //! them from here; they are the standard ones, and loom's where its models run (`make loom`). There time
 //! stands still: who sleeps is woken by somebody or never, so that no model passes because a timeout saved it.
 
+#[cfg(not(sanitized))]
 pub mod lock;
 #[cfg(all(test, loom))]
 mod loomed;
@@ -9,8 +10,13 @@ mod loomed;
 pub mod model;
 #[cfg(not(all(test, loom)))]
 mod plain;
+#[cfg(sanitized)]
+#[allow(missing_docs, reason = "they are those of `lock`")]
+pub mod seen;
 
 #[cfg(all(test, loom))]
 pub use loomed::*;
 #[cfg(not(all(test, loom)))]
 pub use plain::*;
+#[cfg(sanitized)]
+pub use seen as lock;
