@@ -70,10 +70,12 @@ op! {
             affordable("randperm", sizes[0], size_of::<i64>())?;
             let mut order = vec![0i64; sizes[0]];
             let generator = a.generator(1);
-            let mut state = generator.0.lock();
-            let first = state.reserve(n as u64);
-            state.philox().randperm(&mut order, first);
-            drop(state);
+            let (philox, first) = {
+                let mut state = generator.0.lock();
+                let first = state.reserve(n as u64);
+                (state.philox(), first)
+            };
+            philox.randperm(&mut order, first);
             let t = super::to_dtype(&Tensor::from_slice(&order, &sizes)?, options.dtype)?;
             options.finish("randperm", t)
         });

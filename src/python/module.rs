@@ -216,6 +216,7 @@ fn wait(probe: &mut dyn FnMut() -> bool) {
 pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = m.py();
     storage::set_wait_hook(wait);
+    threads::watch_forks();
     interrupt::install(py)?;
     callsite::install(m)?;
     m.add_class::<tensor::PyTensor>()?;

@@ -1,8 +1,26 @@
-//! The guard of one storage in one atomic word: readers are counted, a writer is alone.
+//! The guard of one storage in one atomic word: readers are counted, a writer is alone. A child that is forked off finds words that
+//! threads had taken which it does not have; so a word says in which process it was taken, and counts for nothing in another.
 
 use crate::sync::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32 as Count;
 
 const WRITER: u32 = 1 << 31;
+/// Readers are counted below it; from it on stands how many forks lie behind the process, up to the writer's bit.
+const FORK: u32 = 1 << 24;
+
+/// Of the present process, as it stands in its words. It is no part of what threads do with one another.
+static FORKS: Count = Count::new(0);
+
+/// What the words of this process hold beside their holders.
+#[inline]
+fn mark() -> u32 {
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// In a child that was forked off, before it does anything else: what its parent's threads hold is nobody's.
+pub(crate) fn forked() {
+    FORKS.store((mark() + FORK) & !WRITER, Ordering::Relaxed);
+}
 
 /// Nobody's, some readers', or a writer's.
 pub(super) struct Word(AtomicU32);
@@ -16,12 +34,12 @@ impl Word {
     /// Takes it, to write or to read, unless somebody has it who must be alone or must not be disturbed.
     #[inline]
     pub(super) fn try_take(&self, write: bool) -> bool {
-        if write {
-            self.0.compare_exchange(0, WRITER, Ordering::Acquire, Ordering::Relaxed).is_ok()
-        } else {
-            let now = self.0.load(Ordering::Relaxed);
-            now < WRITER - 1 && self.0.compare_exchange(now, now + 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
-        }
+        let (word, mark) = (self.0.load(Ordering::Relaxed), mark());
+        // The holders, of whom there are none if they were another process's.
+        let held = if (word ^ mark) & !WRITER < FORK { word - mark } else { 0 };
+        let next = if write { WRITER } else { held + 1 };
+        let free = if write { held == 0 } else { held < FORK - 1 };
+        free && self.0.compare_exchange(word, mark | next, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     /// Lets go of it. What the holder did is seen by whoever takes it next and must not meet it.

@@ -64,8 +64,8 @@ impl Tally {
     }
 }
 
-/// From now on forks are noticed.
-pub(super) fn watch() {
+/// From now on forks are noticed. Whoever starts threads calls it, and whoever is called by several that others start.
+pub fn watch() {
     WATCH.call_once(|| {
         #[cfg(all(unix, not(miri)))]
         // SAFETY: the handlers are functions that live as long as the process.
@@ -90,5 +90,6 @@ unsafe extern "C" fn after() {
 unsafe extern "C" fn child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     super::pool::forget();
+    crate::storage::forked();
     crate::storage::after_fork();
 }

@@ -154,6 +154,43 @@ print('done')
 
 
 @forks
+@pytest.mark.parametrize("threads", [1, 4])
+def test_what_another_thread_reads_or_writes_at_a_fork_is_free_in_the_child(threads: int) -> None:
+    code = f"""
+torch.set_num_threads({threads})
+read, written = torch.zeros(3_000_000), torch.zeros(3_000_000)
+going = True
+def use():
+    while going:
+        read.sum()
+        written.add_(1.0)
+thread = threading.Thread(target=use)
+thread.start()
+for attempt in range(20):
+    time.sleep(0.001 * attempt)
+    child = child_of_fork()
+    if child == 0:
+        for _ in range(3):
+            read[0] = 1.0
+            assert read.sum() == 1.0
+            written.fill_(2.0)
+            assert (written == 2.0).all()
+        if attempt % 5 == 0:
+            grandchild = child_of_fork()
+            if grandchild == 0:
+                read.fill_(0.0)
+                os._exit(6)
+            assert end_of(grandchild) == 6
+        os._exit(7)
+    assert end_of(child) == 7, attempt
+going = False
+thread.join()
+print('done')
+"""
+    assert run(BUSY + code) == "done"
+
+
+@forks
 def test_a_child_that_is_forked_off_in_a_backward_on_one_thread_goes_on() -> None:
     code = """
 child = None
