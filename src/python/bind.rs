@@ -2,6 +2,7 @@
 //! keyword-only parameters, `axis` for `dim`, sizes as separate integers, and overloads are handled here for all operations.
 
 use super::dtype;
+use super::error::ClassName;
 use super::generator;
 use super::tensor::PyTensor;
 use crate::dtype::DType;
@@ -50,16 +51,13 @@ pub(super) fn bind(overloads: &[&'static Op], given: &Given<'_, '_>) -> PyResult
     let detail = match (overloads, first_error) {
         ([_], Some(text)) => text,
         (_, text) => {
-            let got: Vec<String> =
-                given
-                    .positional
-                    .iter()
-                    .skip(given.method as usize)
-                    .map(|a| a.get_type().name().map(|n| n.to_string()).unwrap_or_default())
-                    .chain(given.keywords.iter().map(|(k, v)| {
-                        format!("{k}={}", v.get_type().name().map(|n| n.to_string()).unwrap_or_default())
-                    }))
-                    .collect();
+            let got: Vec<String> = given
+                .positional
+                .iter()
+                .skip(given.method as usize)
+                .map(|a| a.class_name())
+                .chain(given.keywords.iter().map(|(k, v)| format!("{k}={}", v.class_name())))
+                .collect();
             let expected: Vec<String> = overloads.iter().map(|op| format!(" * {}", signature(op))).collect();
             format!(
                 "{name}() received an invalid combination of arguments - got ({}), but expected one of:\n{}\n{}",
@@ -234,7 +232,7 @@ fn names(param: &Param, keyword: &str) -> bool {
 }
 
 fn type_name(obj: &Bound<'_, PyAny>) -> String {
-    obj.get_type().name().map(|n| n.to_string()).unwrap_or_default()
+    obj.class_name()
 }
 
 #[cold]

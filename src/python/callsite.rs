@@ -1,6 +1,7 @@
 //! Places in the user's Python program: which line runs now, at the cost of a few loads, and how to print it later. Code of
 //! this package is stepped over: users want to know their own line.
 
+use super::error;
 use crate::callsite::{CallSite, Language, Line, set_language};
 use crate::sync::lock::Mutex;
 use pyo3::ffi;
@@ -278,7 +279,7 @@ fn describe(site: CallSite) -> Option<Line> {
         let file: String = code.getattr("co_filename").ok()?.extract().ok()?;
         let function = code.getattr("co_qualname").ok()?.extract().ok()?;
         let text = py.import("linecache").and_then(|m| m.call_method1("getline", (&file, number)));
-        let text = text.and_then(|t| t.extract::<String>()).ok();
+        let text = error::unless_it_fails(py, text.and_then(|t| t.extract::<String>()));
         let text = text.map(|t| t.trim().to_owned()).filter(|t| !t.is_empty());
         Some(Line { file, number: number.max(0) as u32, function, text })
     })

@@ -3,6 +3,7 @@
 use super::bind::{self, sequence};
 use super::collector::detached;
 use super::dtype;
+use super::error::ClassName;
 use super::identity::{wrap, wrap_new};
 use super::interrupt::interruptible;
 use super::numpy;
@@ -70,7 +71,7 @@ fn gather(obj: &Bound<'_, PyAny>, depth: usize, out: &mut Gathered) -> PyResult<
     if depth > MAX_DEPTH {
         return Err(PyValueError::new_err(format!(
             "too many dimensions '{}': data is nested more than {MAX_DEPTH} deep",
-            obj.get_type().name()?
+            obj.class_name()
         )));
     }
     if let Some(t) = bind::tensor(obj) {
@@ -81,7 +82,7 @@ fn gather(obj: &Bound<'_, PyAny>, depth: usize, out: &mut Gathered) -> PyResult<
             if !out.values.is_empty() {
                 return Err(PyTypeError::new_err(format!(
                     "not a sequence: expected a number at dim {depth}, got {}",
-                    obj.get_type().name()?
+                    obj.class_name()
                 )));
             }
             out.sizes.push(items.len());
@@ -101,7 +102,7 @@ fn gather(obj: &Bound<'_, PyAny>, depth: usize, out: &mut Gathered) -> PyResult<
         return Err(PyTypeError::new_err(format!(
             "expected a sequence of length {} at dim {depth}, got {}",
             out.sizes[depth],
-            obj.get_type().name()?
+            obj.class_name()
         )));
     }
     let numpy_dtype = if bind::is_numpy_scalar(obj)? {
@@ -115,9 +116,9 @@ fn gather(obj: &Bound<'_, PyAny>, depth: usize, out: &mut Gathered) -> PyResult<
             Ok(())
         }
         None if obj.cast::<PyString>().is_ok() => {
-            Err(PyTypeError::new_err(format!("new(): invalid data type '{}'", obj.get_type().name()?)))
+            Err(PyTypeError::new_err(format!("new(): invalid data type '{}'", obj.class_name())))
         }
-        None => Err(PyRuntimeError::new_err(format!("Could not infer dtype of {}", obj.get_type().name()?))),
+        None => Err(PyRuntimeError::new_err(format!("Could not infer dtype of {}", obj.class_name()))),
     }
 }
 
@@ -233,7 +234,7 @@ fn opt_dtype(obj: Option<&Bound<'_, PyAny>>) -> PyResult<Option<DType>> {
             Some(d) => Ok(Some(d)),
             None => Err(PyTypeError::new_err(format!(
                 "tensor(): argument 'dtype' must be torch.dtype, not {}",
-                o.get_type().name()?
+                o.class_name()
             ))),
         },
     }
@@ -323,7 +324,7 @@ pub(super) fn legacy(args: &Bound<'_, PyTuple>) -> PyResult<Tensor> {
             None => {
                 return Err(PyTypeError::new_err(format!(
                     "Tensor(): sizes must be integers, not {}",
-                    arg.get_type().name()?
+                    arg.class_name()
                 )));
             }
         }

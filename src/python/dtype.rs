@@ -1,5 +1,6 @@
 //! `dtype` and `device` objects. There is one object for each dtype, compared by identity.
 
+use super::error::ClassName;
 use crate::device::Device;
 use crate::dtype::DType;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
@@ -130,7 +131,7 @@ pub(super) fn parse(obj: &Bound<'_, PyAny>) -> PyResult<PyDevice> {
     let Ok(text) = obj.cast::<PyString>() else {
         return Err(PyTypeError::new_err(format!(
             "device must be a string or a torch.device, not {}",
-            obj.get_type().name()?
+            obj.class_name()
         )));
     };
     let text = text.to_cow()?;

@@ -2,7 +2,7 @@
 
 use super::bind;
 use super::collector::detached;
-use super::error::guarded;
+use super::error::{ClassName, guarded};
 use super::identity::wrap;
 use super::interrupt::interruptible;
 use super::saved::tensor_of_edge;
@@ -24,7 +24,7 @@ fn tensors(items: &[Bound<'_, PyAny>], what: &str) -> PyResult<Vec<Tensor>> {
             Some(t) => Ok(t),
             None => tensor_of_edge(o)?.map_or_else(
                 || {
-                    let class = o.get_type().name()?;
+                    let class = o.class_name();
                     Err(PyTypeError::new_err(format!(
                         "element {k} of {what} must be a Tensor or a GradientEdge, not {class}"
                     )))
@@ -43,7 +43,7 @@ fn cotangents(items: &[Bound<'_, PyAny>]) -> PyResult<Vec<Option<Tensor>>> {
             None if o.is_none() => Ok(None),
             None => Err(PyTypeError::new_err(format!(
                 "gradients can be either Tensors or None, but got {}",
-                o.get_type().name()?
+                o.class_name()
             ))),
         })
         .collect()

@@ -5,8 +5,10 @@ use super::interrupt;
 use crate::callsite::CallSite;
 use crate::error::Error;
 use crate::threads;
-use pyo3::exceptions::{PyIndexError, PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyException, PyIndexError, PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyType;
+use std::cell::Cell;
 use std::fmt;
 
 /// A Python exception inside an [`Error`].
@@ -37,9 +39,11 @@ impl From<Error> for PyErr {
         let raised = raise(error);
         for note in nodes {
             // A note that cannot be added takes nothing from the error.
-            let _ = Python::attach(|py| raised.value(py).call_method1("add_note", (note,)).map(drop));
+            Python::attach(|py| {
+                unless_it_fails(py, raised.value(py).call_method1("add_note", (note,)).map(drop));
+            });
         }
-        raised
+        OVERTAKING.take().unwrap_or(raised)
     }
 }
 
@@ -75,11 +79,46 @@ fn raise(error: Error) -> PyErr {
 fn context(py: Python<'_>) -> String {
     let mut text = CallSite::here().line().map_or(String::new(), |line| format!("\n{line}"));
     let module = py.import("rustgrad._where").and_then(|m| m.call_method0("module_path"));
-    if let Ok(Some(module)) = module.and_then(|m| m.extract::<Option<String>>()) {
+    if let Some(Some(module)) = unless_it_fails(py, module.and_then(|m| m.extract::<Option<String>>())) {
         text.push_str("\nin module ");
         text.push_str(&module);
     }
     text
+}
+
+thread_local! {
+    /// What a signal's handler raised while Python was asked what an error should say.
+    static OVERTAKING: Cell<Option<PyErr>> = const { Cell::new(None) };
+}
+
+/// What was asked of Python to make an error clearer. The error is told without it if that fails; but `KeyboardInterrupt` and its
+/// like, which a handler may raise wherever Python runs, take the error's place.
+pub(super) fn unless_it_fails<T>(py: Python<'_>, answer: PyResult<T>) -> Option<T> {
+    answer
+        .map_err(|raised| {
+            if !raised.is_instance_of::<PyException>(py) {
+                OVERTAKING.set(Some(raised));
+            }
+        })
+        .ok()
+}
+
+/// Names of classes, read as they stand. To format a Python object calls its `__str__`, where a signal's handler may run, whose
+/// exception is lost.
+pub(super) trait ClassName {
+    /// The name of an object's class.
+    fn class_name(&self) -> String;
+}
+
+impl<T> ClassName for Bound<'_, T> {
+    fn class_name(&self) -> String {
+        name_of(&self.as_any().get_type())
+    }
+}
+
+/// The name of a class.
+pub(super) fn name_of(class: &Bound<'_, PyType>) -> String {
+    class.name().map_or_else(|_| "?".into(), |name| name.to_string_lossy().into_owned())
 }
 
 /// Runs Rust code of which a panic would be a bug, and turns one into a `RuntimeError` instead of a crash. A kernel that was

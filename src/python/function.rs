@@ -3,6 +3,7 @@
 
 use super::bind;
 use super::collector::Payload;
+use super::error::{ClassName, name_of};
 use super::graph::PyNode;
 use super::identity::{wrap, wrap_new};
 use super::interrupt::call_python;
@@ -19,7 +20,7 @@ use crate::sync::lock::Mutex;
 use crate::tensor::{Creation, Tensor};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyUserWarning};
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
+use pyo3::types::PyTuple;
 use std::any::Any;
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -137,7 +138,7 @@ impl PyBackward {
                 Some(t) => Some(t),
                 None if item.is_none() => None,
                 None => {
-                    let name = item.get_type().name()?;
+                    let name = item.class_name();
                     return Err(PyRuntimeError::new_err(format!("expected Variable or None (got {name})")));
                 }
             };
@@ -222,11 +223,7 @@ pub(super) fn _function_apply<'py>(
 }
 
 /// The tensors that `forward` put on the context under `name`.
-fn marked(
-    ctx: &Bound<'_, PyAny>,
-    name: &str,
-    refusal: impl Fn(usize, Bound<'_, PyString>) -> String,
-) -> PyResult<Vec<Tensor>> {
+fn marked(ctx: &Bound<'_, PyAny>, name: &str, refusal: impl Fn(usize, String) -> String) -> PyResult<Vec<Tensor>> {
     ctx.getattr(name)?
         .try_iter()?
         .enumerate()
@@ -234,7 +231,7 @@ fn marked(
             let item = item?;
             match bind::tensor(&item) {
                 Some(t) => Ok(t),
-                None => Err(PyRuntimeError::new_err(refusal(k, item.get_type().name()?))),
+                None => Err(PyRuntimeError::new_err(refusal(k, item.class_name()))),
             }
         })
         .collect()
@@ -344,7 +341,7 @@ impl<'py> Apply<'_, 'py> {
             metas,
             PyBackward {
                 ctx: Payload::new(self.ctx.clone().unbind()),
-                name: class.name()?.to_string(),
+                name: name_of(&class),
                 arguments: self.inputs.iter().map(Option::is_some).collect(),
                 results: results.clone(),
                 saved: Mutex::new(Some(saved)),
@@ -387,7 +384,7 @@ impl<'py> Apply<'_, 'py> {
             let Some(t) = bind::tensor(&item) else {
                 return Err(PyTypeError::new_err(format!(
                     "save_for_backward can only save variables, but argument {k} is of type {}",
-                    item.get_type().name()?
+                    item.class_name()
                 )));
             };
             let result =

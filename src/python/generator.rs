@@ -2,6 +2,7 @@
 
 use super::bind;
 use super::dtype::{self, PyDevice};
+use super::error::ClassName;
 use super::identity::wrap_new;
 use super::tensor::PyTensor;
 use crate::ops::random::{self, Generator};
@@ -23,9 +24,7 @@ fn seed_bits(seed: &Bound<'_, PyAny>) -> PyResult<u64> {
         Err(_) if seed.cast::<PyInt>().is_ok() => Err(pyo3::exceptions::PyRuntimeError::new_err(
             "Overflow when unpacking unsigned long long: a seed has at most 64 bits",
         )),
-        Err(_) => {
-            Err(PyTypeError::new_err(format!("manual_seed expected a long, but got {}", seed.get_type().name()?)))
-        }
+        Err(_) => Err(PyTypeError::new_err(format!("manual_seed expected a long, but got {}", seed.class_name()))),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::bind;
 use super::collector::{self, Payload};
+use super::error::ClassName;
 use super::identity::{Slot, alive, wrap};
 use super::interrupt::call_python;
 use super::tensor::{PyTensor, size};
@@ -111,7 +112,7 @@ impl NodeHook for PyNodeHook {
 /// What a node hook returned in the place of `grads`.
 fn replacements(hook: &Bound<'_, PyAny>, returned: &Bound<'_, PyAny>, grads: &Grads) -> PyResult<Grads> {
     let Ok(items) = returned.cast::<PyTuple>() else {
-        let class = returned.get_type().name()?;
+        let class = returned.class_name();
         return Err(PyTypeError::new_err(format!("expected tuple, but hook returned '{class}'")));
     };
     if items.len() != grads.len() {
@@ -165,7 +166,7 @@ fn refuse_uncallable(py: Python<'_>, hook: &Py<PyAny>) -> PyResult<()> {
     if hook.bind(py).is_callable() {
         Ok(())
     } else {
-        Err(PyTypeError::new_err(format!("a hook must be callable, got {}", hook.bind(py).get_type().name()?)))
+        Err(PyTypeError::new_err(format!("a hook must be callable, got {}", hook.bind(py).class_name())))
     }
 }
 
@@ -353,7 +354,7 @@ impl PyNode {
         self.add_hook(hook, true)
     }
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
-        Ok(format!("<{} object at {:#x}>", slf.get_type().name()?, slf.as_ptr() as usize))
+        Ok(format!("<{} object at {:#x}>", slf.class_name(), slf.as_ptr() as usize))
     }
     fn __getattr__<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
@@ -366,7 +367,7 @@ impl PyNode {
         if let Some(found) = saved::attribute(py, &node, name)? {
             return Ok(found);
         }
-        Err(PyAttributeError::new_err(format!("'{}' object has no attribute '{name}'", slf.get_type().name()?)))
+        Err(PyAttributeError::new_err(format!("'{}' object has no attribute '{name}'", slf.class_name())))
     }
     fn __dir__<'py>(slf: &Bound<'py, Self>) -> PyResult<Vec<String>> {
         let mut names: Vec<String> = slf.py().get_type::<PyAny>().call_method1("__dir__", (slf,))?.extract()?;

@@ -3,7 +3,7 @@
 use super::bind;
 use super::collector::detached;
 use super::data;
-use super::error::guarded;
+use super::error::{ClassName, guarded};
 use super::identity::wrap_new;
 use super::interrupt::interruptible;
 use super::numpy;
@@ -44,10 +44,9 @@ pub(super) fn set(slf: &Bound<'_, PyTensor>, key: &Bound<'_, PyAny>, value: &Bou
     } else if let Some(n) = bind::number(value)? {
         IndexValue::Number(n)
     } else if value.is_none() || value.cast::<PyString>().is_ok() {
-        let class = value.get_type();
         return Err(PyTypeError::new_err(format!(
             "can't assign a {} to a torch.{}Tensor",
-            class.name()?,
+            value.class_name(),
             t.dtype().legacy()
         )));
     } else {

@@ -1,6 +1,7 @@
 //! numpy, both ways without copying, through the buffer protocol; numpy itself is imported only when an array is asked for.
 
 use super::data;
+use super::error::ClassName;
 use super::tensor::refuse_history;
 use crate::dtype::DType;
 use crate::shape::{Dims, Layout, Strides, numel};
@@ -86,7 +87,7 @@ pub(super) fn from_buffer(obj: &Bound<'_, PyAny>, warn: bool) -> PyResult<Tensor
         let err = PyErr::fetch(py);
         return Err(PyTypeError::new_err(format!(
             "can't convert an object of type {}: {}",
-            obj.get_type().name()?,
+            obj.class_name(),
             err.value(py)
         )));
     }
@@ -157,7 +158,7 @@ pub(super) fn from_buffer(obj: &Bound<'_, PyAny>, warn: bool) -> PyResult<Tensor
 #[pyfunction]
 pub(super) fn from_numpy<'py>(ndarray: &Bound<'py, PyAny>) -> PyResult<Bound<'py, super::tensor::PyTensor>> {
     if !is_array(ndarray)? {
-        return Err(PyTypeError::new_err(format!("expected np.ndarray (got {})", ndarray.get_type().name()?)));
+        return Err(PyTypeError::new_err(format!("expected np.ndarray (got {})", ndarray.class_name())));
     }
     super::identity::wrap_new(ndarray.py(), from_buffer(ndarray, true)?.born())
 }

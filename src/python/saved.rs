@@ -2,6 +2,7 @@
 
 use super::bind;
 use super::collector::Payload;
+use super::error::ClassName;
 use super::graph::{PyNode, wrap_node};
 use super::identity::wrap;
 use super::interrupt::call_python;
@@ -54,7 +55,7 @@ impl Packed for PyPacked {
         call_python(|py| {
             let value = self.unpack.0.bind(py).call1((self.object.0.bind(py),))?;
             bind::tensor(&value).ok_or_else(|| {
-                let class = value.get_type().name().map_or_else(|_| "?".into(), |n| n.to_string());
+                let class = value.class_name();
                 PyTypeError::new_err(format!(
                     "Output of saved tensor unpack_hook expected to be a Tensor but got result of type {class}"
                 ))
@@ -96,7 +97,7 @@ impl PySavedTensor {
     fn register_hooks(&self, py: Python<'_>, pack: Py<PyAny>, unpack: Py<PyAny>) -> PyResult<()> {
         for hook in [&pack, &unpack] {
             if !hook.bind(py).is_callable() {
-                let class = hook.bind(py).get_type().name()?;
+                let class = hook.bind(py).class_name();
                 return Err(PyTypeError::new_err(format!(
                     "register_hooks(): incompatible function arguments. Both hooks must be callable, got {class}"
                 )));

@@ -4,7 +4,7 @@
 use super::bind::{self, number};
 use super::collector::{self, detached};
 use super::dispatch::call_named;
-use super::error::guarded;
+use super::error::{ClassName, guarded, name_of};
 use super::identity::{self, Slot, wrap, wrap_new};
 use super::interrupt::interruptible;
 use super::{copying, data, dtype, engine, graph, index, numpy, private};
@@ -397,7 +397,7 @@ impl PyTensor {
                 Err(_) => {
                     return Err(PyTypeError::new_err(format!(
                         "assigned grad expected to be a Tensor or None but got grad of type {}",
-                        g.get_type().name()?
+                        g.class_name()
                     )));
                 }
             },
@@ -423,10 +423,9 @@ impl PyTensor {
     fn set_data(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
         match value.cast::<PyTensor>() {
             Ok(t) => Ok(self.tensor.set_data(&t.get().tensor)?),
-            Err(_) => Err(PyTypeError::new_err(format!(
-                "Variable data has to be a tensor, but got {}",
-                value.get_type().name()?
-            ))),
+            Err(_) => {
+                Err(PyTypeError::new_err(format!("Variable data has to be a tensor, but got {}", value.class_name())))
+            }
         }
     }
     #[deleter]
@@ -550,7 +549,7 @@ impl PyTensor {
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let class = slf.get_type();
-        let name = class.name()?.to_string();
+        let name = name_of(&class);
         let prefix = if name == "Tensor" || name == "Parameter" || name == "Buffer" {
             "tensor(".to_string()
         } else {

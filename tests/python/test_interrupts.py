@@ -410,3 +410,50 @@ threading.Thread(target=spin, daemon=True).start()
 def work(): given.lgamma()
 """
     check(setup, RIGHT)
+
+
+# Signals that come in anywhere in a loop: which of them did not end it?
+LOSES = """
+import random, signal, sys, time
+import rustgrad as torch
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+unraisable = []
+sys.unraisablehook = unraisable.append
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x): return x * 2
+    @staticmethod
+    def backward(ctx, grad): return grad * 2
+x, y = torch.zeros(4, requires_grad=True), torch.zeros(3)
+node = x.sum().grad_fn
+def error():
+    try: x + y
+    except RuntimeError: pass
+def error_in_backward():
+    try: torch.autograd.grad(z, x, y)
+    except RuntimeError: pass
+z = x * 2
+parameters = [torch.nn.Parameter(torch.ones(3)) for _ in range(3)]
+for parameter in parameters:
+    parameter.grad = torch.ones(3)
+adam = torch.optim.Adam(parameters)
+works = [error, error_in_backward, lambda: Double.apply(x), lambda: repr(x), lambda: repr(node), adam.step]
+lost = []
+end = time.perf_counter() + 3
+while time.perf_counter() < end:
+    for k, work in enumerate(works):
+        try:
+            begin = time.perf_counter()
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(2e-6, 4e-4))
+            while time.perf_counter() - begin < 2e-2:
+                work()
+            lost.append(k)
+        except KeyboardInterrupt:
+            pass
+print(len(lost), sorted(set(lost)), len(unraisable))
+"""
+
+
+def test_no_signal_is_lost_wherever_it_comes_in() -> None:
+    done = subprocess.run([sys.executable, "-P", "-c", LOSES], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.strip() == "0 [] 0", done.stdout + done.stderr
