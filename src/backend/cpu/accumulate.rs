@@ -13,14 +13,15 @@ use crate::threads;
 /// share memory; `from` may also have one element in all places. Returns false, having done nothing, otherwise. The sum has the
 /// bits of `add`.
 pub(crate) fn add_assign(to: &Operand<'_>, from: &Operand<'_>) -> bool {
-    let one = is_one_for_all(from.layout);
+    let n = to.layout.numel();
+    // Of nothing there is not even one.
+    let one = n > 0 && is_one_for_all(from.layout);
     let plain = |o: &Operand<'_>, one| (one || o.layout.is_contiguous()) && !o.storage.is_foreign();
     let alike = to.dtype == from.dtype && to.layout.sizes == from.layout.sizes && !to.storage.same(from.storage);
     if !(alike && element::is_direct(to.dtype) && plain(to, false) && plain(from, one)) {
         return false;
     }
     let _guards = Guards::take([from.storage], [to.storage]);
-    let n = to.layout.numel();
     let (dst, src) = (element_ptr(to), element_ptr(from));
     // SAFETY: both operands hold `n` contiguous elements of their dtype, or `from` one, guarded, in storages that are not one
     // another.

@@ -9,18 +9,18 @@ use crate::dtype::Compute;
 use crate::shape::{Layout, numel};
 use crate::storage::Guards;
 
-/// Copies the one element that `from` has in all places to `to`, which was just made and is of its type. False, and nothing done,
-/// if there are several, or so many places that they are better filled in slices.
+/// Copies the one element that `from` has in all places to `to`, if that is of its type and contiguous and both are memory of our
+/// own, not the same. False, and nothing done, otherwise, and where there are so many places that slices are better.
 #[inline]
 pub(crate) fn spread(from: &Operand<'_>, to: &Operand<'_>) -> bool {
     let n = to.layout.numel();
     let plain = from.dtype == to.dtype && to.layout.is_contiguous() && (1..=BLOCK).contains(&n);
-    if !(plain && is_one_for_all(from.layout)) {
+    if !(plain && is_one_for_all(from.layout) && are_apart(from, to)) {
         return false;
     }
-    let _guards = Guards::take([from.storage], []);
+    let _guards = guard(from, to);
     let (read, write) = (element_ptr(from).cast_const(), element_ptr(to));
-    // SAFETY: guarded, and nobody else sees what was just made, which has `n` elements of so many bytes.
+    // SAFETY: guarded, and in different memory of our own: one element, and `n` of so many bytes.
     unsafe {
         match to.dtype.size() {
             1 => repeat::<u8>(read, write, n),
@@ -41,6 +41,18 @@ unsafe fn repeat<T: Copy>(read: *const u8, write: *mut u8, n: usize) {
     unsafe { std::slice::from_raw_parts_mut(write.cast::<T>(), n).fill(*read.cast::<T>()) }
 }
 
+/// Whether both lie in memory of our own, and not in the same.
+#[inline]
+fn are_apart(from: &Operand<'_>, to: &Operand<'_>) -> bool {
+    !from.storage.same(to.storage) && !from.storage.is_foreign() && !to.storage.is_foreign()
+}
+
+/// Guards of both, as far as others can see them: nobody sees memory that was just allocated.
+#[inline]
+fn guard<'a>(from: &Operand<'a>, to: &Operand<'a>) -> Guards<'a> {
+    Guards::take([from.storage], std::iter::once(to.storage).filter(|s| !s.is_unique()))
+}
+
 /// Runs a program that gives back what it reads, if it reads or writes one element and few values are on the other side;
 /// otherwise false, and nothing done.
 #[inline]
@@ -54,33 +66,23 @@ pub(super) fn run(
     let (true, [from], [to], Some(dtype)) = (compiled.only_reads, inputs, outputs, compiled.uniform) else {
         return false;
     };
-    let n = numel(sizes);
-    let plain = from.dtype == dtype && to.dtype == dtype && (1..=BLOCK).contains(&n);
     let is_all = |o: &Operand<'_>| o.layout.sizes[..] == *sizes && o.layout.is_contiguous();
-    let apart = !from.storage.same(to.storage) && !from.storage.is_foreign() && !to.storage.is_foreign();
-    if !(plain && apart) {
+    if from.dtype != dtype || to.dtype != dtype {
         return false;
     }
-    let spreads = is_all(to) && is_one_for_all(from.layout);
+    if is_all(to) && spread(from, to) {
+        return true;
+    }
+    let n = numel(sizes);
     // A sum of one value is that value, also where it is a negative zero.
-    let gathers = n > 1 && to.layout.numel() == 1 && is_all(from);
-    if !(spreads || gathers) {
+    if !((2..=BLOCK).contains(&n) && to.layout.numel() == 1 && is_all(from) && are_apart(from, to)) {
         return false;
     }
-    // Nobody else can see memory that was just allocated.
-    let shared = std::iter::once(to.storage).filter(|s| !s.is_unique());
-    let _guards = Guards::take([from.storage], shared);
+    let _guards = guard(from, to);
     reduce::with_number!(dtype.compute(), T => {
         let (read, write) = (element_ptr(from).cast_const().cast::<T>(), element_ptr(to).cast::<T>());
-        // SAFETY: guarded and in different memory; the operand on the side of many has `n` contiguous elements, the other one,
-        // and the type is the number's.
-        unsafe {
-            if spreads {
-                std::slice::from_raw_parts_mut(write, n).fill(*read);
-            } else {
-                *write = reduce::row(how, std::slice::from_raw_parts(read, n));
-            }
-        }
+        // SAFETY: guarded and in different memory; `n` contiguous elements, and one, of the number's type.
+        unsafe { *write = reduce::row(how, std::slice::from_raw_parts(read, n)) };
     });
     true
 }
