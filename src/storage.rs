@@ -9,7 +9,6 @@ mod word;
 pub use alloc::{affordable, cache_limit, cached_bytes, empty_cache, large_bytes, set_cache_limit};
 pub(crate) use alloc::{after_fork, before_fork};
 pub use guard::{Guards, Reading, set_wait_hook};
-pub(crate) use word::forked;
 
 use crate::error::{Error, Result};
 use std::any::Any;

@@ -2,6 +2,7 @@
 //! them from here; they are the standard ones, and loom's where its models run (`make loom`). There time
 //! stands still: who sleeps is woken by somebody or never, so that no model passes because a timeout saved it.
 
+mod forks;
 #[cfg(not(sanitized))]
 pub mod lock;
 #[cfg(all(test, loom))]
@@ -14,6 +15,7 @@ mod plain;
 #[allow(missing_docs, reason = "they are those of `lock`")]
 pub mod seen;
 
+pub use forks::{forked, forks};
 #[cfg(all(test, loom))]
 pub use loomed::*;
 #[cfg(not(all(test, loom)))]

@@ -9,7 +9,7 @@ mod slices;
 mod stop;
 pub mod trace;
 
-pub use fork::{Forked, Tally, watch as watch_forks};
+pub use fork::{Forked, Tally, watch_forks};
 pub use pool::{Work, idle, invite, num_threads, rouse, set_num_threads, shutdown};
 pub use slices::{each, in_turn, is_cut, ranges};
 pub use stop::{Cancelled, Stoppable, asking_nobody, asking_user, cancel, heeding};

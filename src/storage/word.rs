@@ -1,25 +1,16 @@
 //! The guard of one storage in one atomic word: readers are counted, a writer is alone. A child that is forked off finds words that
 //! threads had taken which it does not have; so a word says in which process it was taken, and counts for nothing in another.
 
-use crate::sync::{AtomicU32, Ordering};
-use std::sync::atomic::AtomicU32 as Count;
+use crate::sync::{AtomicU32, Ordering, forks};
 
 const WRITER: u32 = 1 << 31;
 /// Readers are counted below it; from it on stands how many forks lie behind the process, up to the writer's bit.
 const FORK: u32 = 1 << 24;
 
-/// Of the present process, as it stands in its words. It is no part of what threads do with one another.
-static FORKS: Count = Count::new(0);
-
 /// What the words of this process hold beside their holders.
 #[inline]
 fn mark() -> u32 {
-    FORKS.load(Ordering::Relaxed)
-}
-
-/// In a child that was forked off, before it does anything else: what its parent's threads hold is nobody's.
-pub(crate) fn forked() {
-    FORKS.store((mark() + FORK) & !WRITER, Ordering::Relaxed);
+    forks().wrapping_mul(FORK) & !WRITER
 }
 
 /// Nobody's, some readers', or a writer's.

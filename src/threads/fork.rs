@@ -1,15 +1,10 @@
 //! Forks: a child has none of its parent's threads, and finds locks that they held as they were.
 
+use crate::sync::{forked, forks};
 use std::sync::Once;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-static GENERATION: AtomicU32 = AtomicU32::new(0);
 static WATCH: Once = Once::new();
-
-/// How many forks lie between this process and the one that loaded the library.
-fn generation() -> u32 {
-    GENERATION.load(Ordering::Relaxed)
-}
 
 /// Remembers a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,13 +13,13 @@ pub struct Forked(u32);
 impl Forked {
     /// The present process.
     pub fn here() -> Forked {
-        Forked(generation())
+        Forked(forks())
     }
 
     /// Whether the present process is a child of the one remembered.
     #[inline]
     pub fn since(self) -> bool {
-        self.0 != generation()
+        self.0 != forks()
     }
 }
 
@@ -53,19 +48,19 @@ impl Tally {
         Tally::here(self.0.load(Ordering::Acquire))
     }
 
-    /// The count, if it is of this process. It lies behind the process's generation in one word.
+    /// The count, if it is of this process. It lies behind the process's number in one word.
     fn here(word: u64) -> u32 {
-        if (word >> 32) as u32 == generation() { word as u32 } else { 0 }
+        if (word >> 32) as u32 == forks() { word as u32 } else { 0 }
     }
 
     fn change(&self, change: impl Fn(u32) -> u32) {
-        let change = |word| Some((generation() as u64) << 32 | change(Tally::here(word)) as u64);
+        let change = |word| Some((forks() as u64) << 32 | change(Tally::here(word)) as u64);
         let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
     }
 }
 
 /// From now on forks are noticed. Whoever starts threads calls it, and whoever is called by several that others start.
-pub fn watch() {
+pub fn watch_forks() {
     WATCH.call_once(|| {
         #[cfg(all(unix, not(miri)))]
         // SAFETY: the handlers are functions that live as long as the process.
@@ -88,8 +83,7 @@ unsafe extern "C" fn after() {
 
 #[cfg(all(unix, not(miri)))]
 unsafe extern "C" fn child() {
-    GENERATION.fetch_add(1, Ordering::Relaxed);
+    forked();
     super::pool::forget();
-    crate::storage::forked();
     crate::storage::after_fork();
 }

@@ -1,7 +1,7 @@
 //! The pool: the crew of this process, and how many threads the user wants.
 
 use super::crew::Crew;
-use super::fork;
+use super::fork::watch_forks;
 use crate::error::{Result, bail};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -34,7 +34,7 @@ pub(super) fn crew() -> &'static Crew {
 
 #[cold]
 fn start() -> &'static Crew {
-    fork::watch();
+    watch_forks();
     let fresh = Box::into_raw(Box::<Crew>::default());
     match CREW.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: made above; crews are leaked.
