@@ -206,7 +206,7 @@ fn bind_one(op: &'static Op, given: &Given<'_, '_>, lenient: bool) -> Result<Cal
                         return Err(Refusal::Mismatch(format!(
                             "{}(): argument 'out' must be Tensor, not {}",
                             op.name,
-                            type_name(value)
+                            value.class_name()
                         )));
                     }
                 },
@@ -231,10 +231,6 @@ fn names(param: &Param, keyword: &str) -> bool {
         }
 }
 
-fn type_name(obj: &Bound<'_, PyAny>) -> String {
-    obj.class_name()
-}
-
 #[cold]
 fn wrong_kind(op: &Op, i: usize, obj: &Bound<'_, PyAny>, method: bool) -> Refusal {
     let param = &op.params[i];
@@ -244,7 +240,7 @@ fn wrong_kind(op: &Op, i: usize, obj: &Bound<'_, PyAny>, method: bool) -> Refusa
         op.name,
         param.name,
         kind_name(param.kind),
-        type_name(obj)
+        obj.class_name()
     ))
 }
 

@@ -353,8 +353,8 @@ impl PyNode {
     fn register_prehook(&self, hook: Py<PyAny>) -> PyResult<PyHandle> {
         self.add_hook(hook, true)
     }
-    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
-        Ok(format!("<{} object at {:#x}>", slf.class_name(), slf.as_ptr() as usize))
+    fn __repr__(slf: &Bound<'_, Self>) -> String {
+        format!("<{} object at {:#x}>", slf.class_name(), slf.as_ptr() as usize)
     }
     fn __getattr__<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();

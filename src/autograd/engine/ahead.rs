@@ -3,8 +3,8 @@
 //! computed them itself, so that whatever others can see (sums, hooks, accumulation, freed values, which error) happens in
 //! the order of a run on one thread, and has its bits. Who takes what is written on the board (`board.rs`).
 //!
-//! What a thread takes is a *run*: a node, and after it each next one that needs nothing else. Runs are taken
-//! from the front of the order, where the caller is too, so that he soon comes for what was made.
+//! What a thread takes is a *run*: a node, and after it each next one that needs nothing else. Runs are taken from the front of
+//! the order, where the caller is too, so that he soon comes for what was made.
 
 use super::board::{self, Board, Course, Step};
 use super::ready::Ready;
@@ -286,9 +286,7 @@ impl Course for Ahead {
         match catch_unwind(AssertUnwindSafe(|| self.computed(along, number, given, stop))) {
             Ok(step) => step,
             // A worker stops when nothing of this is wanted any more. Before that it is the caller whom the user stops.
-            Err(caught) if threads::is_cancelled(&*caught) && !self.board.over().load(Ordering::Relaxed) => {
-                resume_unwind(caught)
-            }
+            Err(caught) if threads::is_cancelled(&*caught) && !stop.load(Ordering::Relaxed) => resume_unwind(caught),
             // A panic would be a bug; whoever waits for the node is told.
             Err(_) => {
                 let grads = Err(Error::runtime("backward", "internal error: a derivative panicked"));
