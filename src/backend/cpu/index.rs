@@ -211,7 +211,7 @@ pub(crate) fn gather(to: &Operand<'_>, from: &Operand<'_>, index: &Operand<'_>, 
             })
         })
     });
-    done.map_err(|i| first_outside(index, along).err().unwrap_or(i))
+    done.map_err(|i| first_outside(index, along, i))
 }
 
 /// Writes each element of `from` to the place of `to` that the index at the same position names; of several, the last.
@@ -249,7 +249,7 @@ pub(crate) fn scatter(to: &Operand<'_>, from: &Operand<'_>, index: &Operand<'_>,
             })
         })
     });
-    done.map_err(|i| first_outside(index, along).err().unwrap_or(i))
+    done.map_err(|i| first_outside(index, along, i))
 }
 
 /// Combines each element of `from` with the place of `to` that the index at the same position names.
@@ -321,7 +321,7 @@ fn combine<E: Element>(
             })
         },
     );
-    done.map_err(|i| first_outside(index, along).err().unwrap_or(i))
+    done.map_err(|i| first_outside(index, along, i))
 }
 
 /// Whether all indices are in range: asked before an operand is modified in place.
@@ -348,20 +348,22 @@ pub(crate) fn check(index: &Operand<'_>, along: Along) -> Result<(), i64> {
             })
         },
     );
-    done.map_err(|i| first_outside(index, along).err().unwrap_or(i))
+    done.map_err(|i| first_outside(index, along, i))
 }
 
 /// About how many nanoseconds it takes to look at an index.
 const EXAMINED: f64 = 0.5;
 
-/// Looks for the first index, in the order of the elements, that is out of range. The caller guards them.
+/// The first index, in the order of the elements, that is out of range, where some thread met one that is. The caller guards them.
 #[cold]
-fn first_outside(index: &Operand<'_>, along: Along) -> Result<(), i64> {
+fn first_outside(index: &Operand<'_>, along: Along, met: i64) -> i64 {
     let idx = element_ptr(index).cast::<i64>();
-    walk(&index.layout.sizes, [&index.layout.strides], |[x], n, [dx]| {
+    let found = walk(&index.layout.sizes, [&index.layout.strides], |[x], n, [dx]| {
         // SAFETY: positions inside the layout, guarded by the caller.
         (0..n as isize).try_for_each(|j| along.place(unsafe { idx.offset(x + j * dx).read() }).map(drop))
-    })
+    });
+    // Somebody may have put it right since.
+    found.err().unwrap_or(met)
 }
 
 /// Turns several index tensors, broadcast to one shape, into offsets: for each position the sum of what its indices mean.
@@ -371,30 +373,12 @@ fn first_outside(index: &Operand<'_>, along: Along) -> Result<(), i64> {
 /// The first index out of range, with the number of its tensor.
 pub(crate) fn resolve(to: &Operand<'_>, indices: &[(Operand<'_>, Along)]) -> Result<(), (usize, i64)> {
     let _guards = Guards::take(indices.iter().map(|(i, _)| i.storage), [to.storage]);
-    let dst = Shared(element_ptr(to).cast::<i64>());
     for (k, (index, along)) in indices.iter().enumerate() {
-        let idx = Shared(element_ptr(index).cast::<i64>());
-        let strides = [&to.layout.strides[..], &index.layout.strides];
-        let done = parts(
-            &to.layout.sizes,
-            strides,
-            SINGLE,
-            |_| true,
-            |part| {
-                part.walk(|[d, x], n, [dd, dx]| {
-                    for j in 0..n as isize {
-                        // SAFETY: positions inside both layouts, guarded; parts of the target are apart.
-                        unsafe {
-                            let at = along.place(idx.get().offset(x + j * dx).read())? as i64;
-                            let place = dst.get().offset(d + j * dd);
-                            place.write(if k == 0 { at } else { place.read() + at });
-                        }
-                    }
-                    Ok(())
-                })
-            },
-        );
-        done.map_err(|i| (k, first_outside(index, *along).err().unwrap_or(i)))?;
+        let add = |at: isize, place: *mut i64| {
+            // SAFETY: a place of the target, which the first index has written.
+            unsafe { place.write(if k == 0 { at as i64 } else { place.read() + at as i64 }) };
+        };
+        each_place(to, index, *along, add).map_err(|i| (k, i))?;
     }
     Ok(())
 }
@@ -406,9 +390,34 @@ pub(crate) fn resolve(to: &Operand<'_>, indices: &[(Operand<'_>, Along)]) -> Res
 /// The first index out of range.
 pub(crate) fn resolve_flat(to: &Operand<'_>, index: &Operand<'_>, layout: &Layout) -> Result<(), i64> {
     let _guards = Guards::take([index.storage], [to.storage]);
-    let (dst, idx) = (Shared(element_ptr(to).cast::<i64>()), Shared(element_ptr(index).cast::<i64>()));
     let along = Along { stride: 1, size: layout.numel(), wrap: true };
     let plain = layout.is_contiguous();
+    each_place(to, index, along, |mut flat, place| {
+        let mut at = flat;
+        if !plain {
+            at = 0;
+            for (&size, &stride) in layout.sizes.iter().zip(layout.strides.iter()).rev() {
+                at += flat % size as isize * stride;
+                flat /= size as isize;
+            }
+        }
+        // SAFETY: a place of the target.
+        unsafe { place.write(at as i64) };
+    })
+}
+
+/// Calls `put` with what each index means and the place of `to` (int64) at the same position. The caller guards both.
+///
+/// # Errors
+/// The first index out of range.
+#[inline(always)]
+fn each_place(
+    to: &Operand<'_>,
+    index: &Operand<'_>,
+    along: Along,
+    put: impl Fn(isize, *mut i64) + Sync,
+) -> Result<(), i64> {
+    let (dst, idx) = (Shared(element_ptr(to).cast::<i64>()), Shared(element_ptr(index).cast::<i64>()));
     let strides = [&to.layout.strides[..], &index.layout.strides];
     let done = parts(
         &to.layout.sizes,
@@ -417,26 +426,15 @@ pub(crate) fn resolve_flat(to: &Operand<'_>, index: &Operand<'_>, layout: &Layou
         |_| true,
         |part| {
             part.walk(|[d, x], n, [dd, dx]| {
-                for j in 0..n as isize {
+                (0..n as isize).try_for_each(|j| {
                     // SAFETY: positions inside both layouts, guarded; parts of the target are apart.
-                    unsafe {
-                        let mut flat = along.place(idx.get().offset(x + j * dx).read())?;
-                        let mut at = flat;
-                        if !plain {
-                            at = 0;
-                            for (&size, &stride) in layout.sizes.iter().zip(layout.strides.iter()).rev() {
-                                at += flat % size as isize * stride;
-                                flat /= size as isize;
-                            }
-                        }
-                        dst.get().offset(d + j * dd).write(at as i64);
-                    }
-                }
-                Ok(())
+                    let (i, place) = unsafe { (idx.get().offset(x + j * dx).read(), dst.get().offset(d + j * dd)) };
+                    along.place(i).map(|at| put(at, place))
+                })
             })
         },
     );
-    done.map_err(|i| first_outside(index, along).err().unwrap_or(i))
+    done.map_err(|i| first_outside(index, along, i))
 }
 
 /// Writes the one element of `value` everywhere.
