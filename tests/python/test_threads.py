@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import threading
 import time
 from collections.abc import Callable
@@ -11,16 +10,10 @@ from collections.abc import Callable
 import pytest
 
 import rustgrad as torch
+from digests import digest
 
 F = torch.nn.functional
 COUNTS = (1, 2, 4, 8)
-
-
-def digest(*tensors: torch.Tensor) -> str:
-    whole = hashlib.sha256()
-    for tensor in tensors:
-        whole.update(tensor.detach().contiguous().numpy().tobytes())
-    return whole.hexdigest()
 
 
 def test_the_number_of_threads_is_kept_and_checked() -> None:

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable
 
 import pytest
 
 import rustgrad as torch
+from digests import digest
 
 F = torch.nn.functional
 COUNTS = (1, 2, 4, 8)
-
-
-def digest(*tensors: torch.Tensor) -> str:
-    whole = hashlib.sha256()
-    for tensor in tensors:
-        whole.update(tensor.detach().contiguous().numpy().tobytes())
-    return whole.hexdigest()
 
 
 def values(*sizes: int) -> torch.Tensor:
