@@ -43,7 +43,7 @@ impl From<Error> for PyErr {
                 unless_it_fails(py, raised.value(py).call_method1("add_note", (note,)).map(drop));
             });
         }
-        OVERTAKING.take().unwrap_or(raised)
+        unless_overtaken(()).err().unwrap_or(raised)
     }
 }
 
@@ -101,6 +101,14 @@ pub(super) fn unless_it_fails<T>(py: Python<'_>, answer: PyResult<T>) -> Option<
             }
         })
         .ok()
+}
+
+/// What was found out with [`unless_it_fails`].
+///
+/// # Errors
+/// What a handler raised meanwhile.
+pub(super) fn unless_overtaken<T>(found: T) -> PyResult<T> {
+    OVERTAKING.take().map_or(Ok(found), Err)
 }
 
 /// Names of classes, read as they stand. To format a Python object calls its `__str__`, where a signal's handler may run, whose

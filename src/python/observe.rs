@@ -2,6 +2,7 @@
 //! that recorded a node.
 
 use super::collector::Payload;
+use super::error::unless_overtaken;
 use super::graph::PyNode;
 use super::identity::wrap;
 use super::interrupt::call_python;
@@ -37,15 +38,15 @@ pub(super) fn _pop_observer() {
 /// File, number and function of a line, and what it says.
 type PyLine = (String, u32, String, Option<String>);
 
-fn line(site: CallSite) -> Option<PyLine> {
-    site.line().map(|line| (line.file, line.number, line.function, line.text))
+fn line(site: CallSite) -> PyResult<Option<PyLine>> {
+    unless_overtaken(site.line().map(|line| (line.file, line.number, line.function, line.text)))
 }
 
 /// The line that recorded a node: file, number, function and what the line says; None if it is not known.
 #[pyfunction]
 pub(super) fn _node_location(node: &Bound<'_, PyNode>) -> PyResult<Option<PyLine>> {
     match node.get().try_node() {
-        Some(node) => Ok(line(node.site)),
+        Some(node) => line(node.site),
         None => Err(PyRuntimeError::new_err("this node belongs to no graph")),
     }
 }
@@ -60,7 +61,7 @@ impl Observer for PyObserver {
                     let objects: PyResult<Vec<_>> = tensors.iter().map(|t| wrap(py, t)).collect();
                     PyTuple::new(py, objects?)
                 };
-                let seen = (call.operation, tuple(call.operands)?, tuple(results)?, line(CallSite::here()));
+                let seen = (call.operation, tuple(call.operands)?, tuple(results)?, line(CallSite::here())?);
                 self.0.0.bind(py).call1(seen).map(drop)
             })
         }))
