@@ -1,6 +1,6 @@
 //! What threads share and wait on: atomics, locks, sleep, and the making of threads. Code whose interleavings are modelled takes
-//! them from here; they are the standard ones, and loom's where its models run (`make loom`). There time
-//! stands still: who sleeps is woken by somebody or never, so that no model passes because a timeout saved it.
+//! them from here; they are the standard ones, and loom's where its models run (`make loom`). There time stands still: who sleeps
+//! is woken by somebody or never, so that no model passes because a timeout saved it. Locks that nobody models are `lock`'s.
 
 mod forks;
 #[cfg(not(sanitized))]
