@@ -103,6 +103,16 @@ def test_zero_that_is_known_reaches_leaves(threads: int) -> None:
     assert all(leaf.grad is not None and not leaf.grad.any() for leaf in leaves)
 
 
+@pytest.mark.parametrize("threads", COUNTS)
+def test_a_root_that_other_roots_lead_to_has_its_own_gradient_too(threads: int) -> None:
+    torch.set_num_threads(threads)
+    leaves = [torch.randn(50_000, requires_grad=True) for _ in range(6)]
+    inner = [leaf * 0.5 for leaf in leaves]
+    ends = [x * 1.5 * 2.0 for x in inner]
+    torch.autograd.backward(ends + inner, [torch.ones(50_000)] * 12)
+    assert all(leaf.grad is not None and leaf.grad.eq(2.0).all() for leaf in leaves)
+
+
 class Fails(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: torch.Tensor) -> torch.Tensor:  # type: ignore[no-untyped-def]

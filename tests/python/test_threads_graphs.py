@@ -240,7 +240,9 @@ def whole(graph: Graph) -> list[torch.Tensor | None]:
 
 
 def several_roots(graph: Graph) -> list[torch.Tensor | None]:
-    torch.autograd.backward([*graph.ends(), graph.inner[-1]], [*(None for _ in graph.inner), torch.ones(graph.n)])
+    """Some of which lead to others."""
+    ones = torch.ones(graph.n)
+    torch.autograd.backward([*graph.ends(), *graph.inner], [*(None for _ in graph.inner), *(ones for _ in graph.inner)])
     return []
 
 

@@ -60,17 +60,24 @@ pub(super) type Taken = board::Taken<Grads, Done>;
 
 /// Whether other threads compute nodes of a backward. It is decided when for the first time there is a choice.
 pub(super) enum Sharing {
-    /// With how many edges lead into each node.
+    /// With how many gradients come in at each node.
     Undecided(Vec<u32>),
     No,
     Yes(Arc<Ahead>),
 }
 
 impl Sharing {
-    /// Before a backward, of which `waiting` says how many edges lead into each node.
-    pub(super) fn before(graph: &Graph, waiting: &[u32]) -> Sharing {
-        let possible = graph.nodes().len() >= FEW && graph.may_share() && threads::num_threads() > 1;
-        if possible { Sharing::Undecided(waiting.to_vec()) } else { Sharing::No }
+    /// Before a backward, of which `waiting` says how many edges lead into each node, and `roots` where it begins.
+    pub(super) fn before(graph: &Graph, waiting: &[u32], roots: &[(Edge, Tensor)]) -> Sharing {
+        if graph.nodes().len() < FEW || !graph.may_share() || threads::num_threads() < 2 {
+            return Sharing::No;
+        }
+        let mut arrivals = waiting.to_vec();
+        // A root that other roots lead to has a gradient of its own, too.
+        for number in roots.iter().filter_map(|(edge, _)| graph.number(edge.node()?)) {
+            arrivals[number as usize] += 1;
+        }
+        Sharing::Undecided(arrivals)
     }
 
     #[inline]

@@ -303,7 +303,7 @@ impl Task {
         let graph = Running::start(graph);
         let graph = &graph.0;
         let progress = &mut progress;
-        let mut sharing = Sharing::before(graph, &progress.waiting);
+        let mut sharing = Sharing::before(graph, &progress.waiting, &roots);
         for (k, (edge, grad)) in roots.into_iter().enumerate() {
             if let Some((node, number)) = edge.node().and_then(|n| Some((n, graph.number(n)?))) {
                 let grad = fit(node, k, &edge, grad)?;
