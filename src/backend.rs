@@ -50,6 +50,11 @@ impl Executable {
         self.0.program()
     }
 
+    /// About how many nanoseconds the program takes for an element.
+    pub fn cost(&self) -> f64 {
+        self.0.cost()
+    }
+
     /// Runs the program over the index space `sizes`. Inputs broadcast to it. An output either has its shape, or a shape
     /// that broadcasts to it, contiguous, into which `reduce` combines the elements that fall together.
     ///

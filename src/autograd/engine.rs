@@ -9,6 +9,7 @@ mod ahead;
 mod board;
 mod entry;
 mod fit;
+mod outlook;
 mod ready;
 mod send;
 mod task;

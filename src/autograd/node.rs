@@ -143,8 +143,8 @@ pub trait Backward: Send + Sync {
 
     /// About how many nanoseconds an element takes, of its outputs or of its inputs, whichever are more. It decides which thread
     /// computes, never what.
-    fn weight(&self) -> u64 {
-        4
+    fn weight(&self) -> f64 {
+        4.0
     }
 
     /// Whether it runs code of the embedding language.

@@ -47,6 +47,23 @@ def test_a_trace_shows_each_node_once_and_who_computed_it(two_threads: None) -> 
     assert lanes == {0, 1}
 
 
+def test_branches_that_are_added_one_after_the_other_are_shared(two_threads: None) -> None:
+    x = torch.randn(4096, requires_grad=True)
+    total = torch.zeros(4096)
+    for k in range(16):
+        branch = x * float(k)
+        for _ in range(20):
+            branch = branch.tanh()
+        total = total + branch
+    for _ in range(20):
+        with torch.autograd.scheduler_trace() as trace:
+            total.sum().backward(retain_graph=True)
+        others = [span.what for span in trace.spans if span.kind == "compute" and span.lane != 0]
+        if any(what.startswith("Tanh") for what in others) and any(what.startswith("Add") for what in others):
+            return
+    pytest.fail("no other thread came to an addition and a branch")
+
+
 def test_spans_of_a_lane_do_not_cross(two_threads: None) -> None:
     loss = wide()
     with torch.autograd.scheduler_trace() as trace:

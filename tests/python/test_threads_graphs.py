@@ -208,7 +208,13 @@ class Graph:
         return [x.mean() for x in self.inner]
 
     def loss(self) -> torch.Tensor:
-        return torch.stack(self.ends()).sum()
+        """Its branches joined at once, or one after the other."""
+        if self.draw.random() < 0.5:
+            return torch.stack(self.ends()).sum()
+        total = self.inner[0]
+        for x in self.inner[1:]:
+            total = total + x * 0.5
+        return total.mean()
 
     def state(self) -> str:
         return digest(*(x.grad for x in self.leaves + self.kept))

@@ -3,28 +3,25 @@
 //! computed them itself, so that whatever others can see (sums, hooks, accumulation, freed values, which error) happens in
 //! the order of a run on one thread, and has its bits. Who takes what is written on the board (`board.rs`).
 //!
-//! What a thread takes is a *run*: a node, and after it each next one that needs nothing else. Runs are taken from the front of
-//! the order, where the caller is too, so that he soon comes for what was made.
+//! What a thread takes is a *run*: a node, and after it those that need nothing else, in their order. Where there are several it
+//! goes on with the first; others that are worth it are runs of their own. Runs are taken from the front of the order, where the
+//! caller is too, so that he soon comes for what was made.
 
-use super::board::{self, Board, Course, Step};
+use super::board::{self, Board, Course, Offer, Step};
+use super::outlook::{Outlook, is_long, is_pure};
 use super::ready::Ready;
 use super::task::{COMPUTE, Graph, trace_name};
 use crate::autograd::mode::GradMode;
-use crate::autograd::node::{Edge, Grads, Meta, NodeRef, Zeros};
-use crate::autograd::saved;
+use crate::autograd::node::{Edge, Grads, NodeRef, Zeros};
 use crate::error::{Error, Result, bail};
-use crate::shape::numel;
 use crate::sync::{AtomicBool, Ordering};
 use crate::tensor::Tensor;
 use crate::threads::{self, Forked, Tally, Work, trace};
+use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-/// A run of fewer nanoseconds than this is not worth handing over.
-const WORTH: u64 = 30_000;
-/// Nor is any of a graph that is done in less than this.
-const GRAPH: u64 = 150_000;
 /// A graph of fewer nodes is not shared.
 const FEW: usize = 8;
 /// Bytes of results that may lie aside. Beyond, nothing new is taken.
@@ -102,37 +99,37 @@ impl Drop for Sharing {
 /// A backward that several threads share.
 pub(super) struct Ahead {
     graph: Arc<Graph>,
-    /// For each node how many edges lead into it.
-    consumers: Vec<u32>,
-    rechecks: bool,
+    outlook: Outlook,
     board: Board<Ahead>,
     process: Forked,
+    /// Itself, to be handed to threads.
+    own: Weak<Ahead>,
 }
 
 impl Ahead {
-    /// The means to share a backward, if that is worth it.
+    /// The means to share a backward, given how many gradients come in at each node, if that is worth it.
     #[cold]
-    fn new(graph: &Arc<Graph>, consumers: Vec<u32>) -> Option<Arc<Ahead>> {
+    fn new(graph: &Arc<Graph>, arrivals: Vec<u32>) -> Option<Arc<Ahead>> {
         if !is_long(graph) {
             return None;
         }
         // The first of them wakes while the rest is made ready.
         threads::rouse();
         SHARED.add();
-        let (runs_code, accumulates) = outlook(graph);
-        Some(Arc::new(Ahead {
+        let outlook = Outlook::new(graph, arrivals);
+        Some(Arc::new_cyclic(|own| Ahead {
             graph: graph.clone(),
-            consumers,
-            rechecks: runs_code || accumulates,
-            board: Board::new(graph.nodes().len(), WINDOW, threads::num_threads() - 1, runs_code),
+            board: Board::new(graph.nodes().len(), WINDOW, threads::num_threads() - 1, outlook.runs_code),
+            outlook,
             process: Forked::here(),
+            own: own.clone(),
         }))
     }
 
     /// Whether what nodes saved may change between their being computed and the caller's coming to them: then it is checked again.
     #[inline]
     pub(super) fn rechecks(&self) -> bool {
-        self.rechecks
+        self.outlook.runs_code || self.outlook.accumulates
     }
 
     /// Whether a node was computed in the middle of a run, and left nothing for the caller.
@@ -153,59 +150,36 @@ impl Ahead {
             }
         }
         // A thread that found no room went away, and the caller may have made some since.
-        if self.board.has_room() && threads::idle() > 0 {
-            let work: Arc<dyn Work> = self.clone();
-            threads::invite(&work, 1);
+        if self.board.has_room() {
+            self.invite();
         }
     }
 
     /// Offers the run that begins with a node, if it is worth it.
     fn offer_run(&self, head: u32, grads: &mut Grads) {
         // What only zero reaches does not run.
-        let reached = grads.iter().any(Option::is_some);
-        let (ns, size) = if reached { self.extent(head) } else { (0, 0) };
-        if ns < WORTH {
+        if !grads.iter().any(Option::is_some) || !is_pure(&self.graph, head) {
             return;
         }
-        let node = &self.graph.nodes()[head as usize];
-        let mut given = std::mem::take(grads);
-        given.resize(node.outputs.len(), None);
-        self.board.offer(head, node.sequence, size, given);
-    }
-
-    /// About how many nanoseconds the run takes that begins with a node, as far as it takes to see that it is worth it; and how
-    /// many bytes the largest gradient has that it makes.
-    fn extent(&self, head: u32) -> (u64, usize) {
-        let (mut at, mut ns, mut size) = (Some(head), 0, 0);
-        while let Some(number) = at.filter(|_| ns < WORTH) {
-            let node = &self.graph.nodes()[number as usize];
-            if !self.is_pure(number) {
-                break;
-            }
-            ns += cost(node);
-            size = ends(node).map(|meta| numel(&meta.sizes) * meta.dtype.size()).fold(size, usize::max);
-            at = self.next(node).map(|(_, number)| number);
+        if let Some(size) = self.outlook.worth(&self.graph, head) {
+            let mut given = std::mem::take(grads);
+            given.resize(self.graph.nodes()[head as usize].outputs.len(), None);
+            self.board.offer(Offer { size, ..self.run_from(head, given) });
         }
-        (ns, size)
     }
 
-    /// The node that goes on with a run, and the edge that leads to it: the only one that is not a leaf's, into a node that
-    /// nothing else leads to.
-    fn next(&self, node: &NodeRef) -> Option<(usize, u32)> {
-        let mut ends = node.edges.iter().enumerate().filter_map(|(k, edge)| {
-            let to = edge.node().filter(|to| !to.is_accumulation())?;
-            Some((k, self.graph.number(to)?))
-        });
-        let (k, number) = ends.next()?;
-        let alone = ends.next().is_none() && self.consumers[number as usize] == 1 && node.edges[k].nr == 0;
-        (alone && self.graph.nodes()[number as usize].outputs.len() == 1).then_some((k, number))
+    fn run_from(&self, head: u32, given: Grads) -> Offer<Grads> {
+        Offer { number: head, place: self.graph.nodes()[head as usize].sequence, size: 0, given }
     }
 
-    /// Whether a node does nothing but compute, so that nobody can tell when.
-    fn is_pure(&self, number: u32) -> bool {
-        let node = &self.graph.nodes()[number as usize];
-        let seen = node.is_accumulation() || node.hooks().is_some() || node.body.is_foreign();
-        !(seen || self.graph.is_watched(number) || is_packed(node))
+    /// Has a thread that has nothing to do come and look for runs.
+    fn invite(&self) {
+        if threads::idle() > 0
+            && let Some(own) = self.own.upgrade()
+        {
+            let work: Arc<dyn Work> = own;
+            threads::invite(&work, 1);
+        }
     }
 
     /// What was computed for a node, waiting for it if somebody is at it; or the gradients that were offered, if nobody is.
@@ -275,31 +249,46 @@ impl Course for Ahead {
     fn start(&self, number: u32) -> Along {
         let mut own: HashMap<u32, u32> = HashMap::new();
         // Nodes that may have to be computed again, one by one, keep what they make apart.
-        let mut at = Some(number).filter(|_| !self.board.may_err());
+        let sums = self.outlook.sums && !self.board.may_err();
+        let mut left: SmallVec<[u32; 8]> = if sums { SmallVec::from_elem(number, 1) } else { SmallVec::new() };
         for _ in 0..LONG {
-            let Some(number) = at else { break };
+            let Some(number) = left.pop() else { break };
             let node = &self.graph.nodes()[number as usize];
             let ends = node.edges.iter().filter_map(Edge::node).filter(|to| to.is_accumulation());
-            for leaf in ends.filter_map(|to| self.graph.number(to)).filter(|leaf| self.consumers[*leaf as usize] > 1) {
+            for leaf in ends.filter_map(|to| self.graph.number(to)).filter(|leaf| self.outlook.arrivals(*leaf) > 1) {
                 *own.entry(leaf).or_default() += 1;
             }
-            at = self.next(node).map(|(_, number)| number);
+            let mut heirs = SmallVec::<[u32; 8]>::new();
+            self.outlook.each_heir(&self.graph, node, |_, heir| heirs.push(heir));
+            let apart = self.parting(&mut heirs, |heir| *heir);
+            left.extend(heirs.into_iter().take(apart));
         }
-        own.retain(|leaf, edges| self.consumers[*leaf as usize] == *edges);
+        own.retain(|leaf, edges| self.outlook.arrivals(*leaf) == *edges);
         Along { own, sums: Vec::new() }
     }
 
-    fn compute(&self, along: &mut Along, number: u32, given: Grads, stop: &AtomicBool) -> Step<Grads, Done> {
-        match catch_unwind(AssertUnwindSafe(|| self.computed(along, number, given, stop))) {
+    fn compute(
+        &self,
+        along: &mut Along,
+        number: u32,
+        given: Grads,
+        is_last: bool,
+        stop: &AtomicBool,
+    ) -> Step<Grads, Done> {
+        match catch_unwind(AssertUnwindSafe(|| self.computed(along, number, given, is_last, stop))) {
             Ok(step) => step,
             // A worker stops when nothing of this is wanted any more. Before that it is the caller whom the user stops.
             Err(caught) if threads::is_cancelled(&*caught) && !stop.load(Ordering::Relaxed) => resume_unwind(caught),
             // A panic would be a bug; whoever waits for the node is told.
             Err(_) => {
                 let grads = Err(Error::runtime("backward", "internal error: a derivative panicked"));
-                Step { made: Some(Done { grads, zeros: Zeros::default(), sums: Vec::new() }), onward: None }
+                Step::end(Done { grads, zeros: Zeros::default(), sums: Vec::new() })
             }
         }
+    }
+
+    fn offered(&self) {
+        self.invite();
     }
 
     fn made_bytes(made: &Done) -> usize {
@@ -313,38 +302,73 @@ impl Course for Ahead {
 }
 
 impl Ahead {
-    fn computed(&self, along: &mut Along, number: u32, given: Grads, stop: &AtomicBool) -> Step<Grads, Done> {
+    fn computed(
+        &self,
+        along: &mut Along,
+        number: u32,
+        given: Grads,
+        is_last: bool,
+        stop: &AtomicBool,
+    ) -> Step<Grads, Done> {
         let _mode = GradMode::set(false);
         let node = &self.graph.nodes()[number as usize];
         let zeros = Zeros::default();
         let _span = trace::span(COMPUTE, || trace_name(node, number));
         let mut grads = self.graph.compute(number, given, &zeros, false);
-        let mut onward = None;
-        if let (Ok(out), Some((k, next))) = (&mut grads, self.next(node))
+        let mut next = SmallVec::new();
+        if let Ok(out) = &mut grads
             && !stop.load(Ordering::Relaxed)
-            && self.is_pure(next)
-            && out.get(k).is_some_and(Option::is_some)
         {
-            onward = out[k].take().map(|grad| (k, next, grad));
-        }
-        let onward = onward.and_then(|(k, next, grad)| match self.graph.fitting(node, k, grad) {
-            Ok(grad) => Some((next, Grads::from_elem(Some(grad), 1))),
-            Err(error) => {
-                grads = Err(error);
-                None
+            match self.onward(node, out) {
+                Ok(onward) => next = onward,
+                Err(error) => grads = Err(error),
             }
-        });
+        }
         if !along.own.is_empty()
             && let Ok(out) = &mut grads
             && let Err(error) = self.add_up(along, node, out)
         {
             grads = Err(error);
+            next.clear();
         }
-        let ends = onward.is_none() || grads.is_err();
+        let apart = self.parting(&mut next, |run: &Offer<Grads>| run.number);
+        let sized = |run: Offer<Grads>| Offer { size: self.outlook.worth(&self.graph, run.number).unwrap_or(0), ..run };
+        let apart = next.drain(apart..).map(sized).collect();
+        let ends = is_last && next.is_empty();
         let sums = if ends { std::mem::take(&mut along.sums) } else { Vec::new() };
-        let all_went_on = !ends && zeros.is_empty() && grads.iter().flatten().all(Option::is_none);
-        let onward = onward.filter(|_| !ends);
-        Step { made: (!all_went_on).then_some(Done { grads, zeros, sums }), onward }
+        let all_went_on = !ends && zeros.is_empty() && grads.as_ref().is_ok_and(|out| out.iter().all(Option::is_none));
+        Step { made: (!all_went_on).then_some(Done { grads, zeros, sums }), next, apart }
+    }
+
+    /// What comes in for the nodes that need nothing but what a node made, taken out of that.
+    fn onward(&self, node: &NodeRef, out: &mut Grads) -> Result<SmallVec<[Offer<Grads>; 1]>> {
+        let mut onward = SmallVec::new();
+        let mut fitting = Ok(());
+        self.outlook.each_heir(&self.graph, node, |k, heir| {
+            if fitting.is_ok()
+                && is_pure(&self.graph, heir)
+                && let Some(grad) = out.get_mut(k).and_then(Option::take)
+            {
+                match self.graph.fitting(node, k, grad) {
+                    Ok(grad) => onward.push(self.run_from(heir, Grads::from_elem(Some(grad), 1))),
+                    Err(error) => fitting = Err(error),
+                }
+            }
+        });
+        fitting.map(|()| onward)
+    }
+
+    /// Sorts what a run came to, such that first come those with which it goes on: the first in the order, and what is not worth
+    /// handing over. Returns how many those are.
+    fn parting<T>(&self, onward: &mut [T], number: impl Fn(&T) -> u32) -> usize {
+        if onward.len() < 2 {
+            return onward.len();
+        }
+        let sequence = |one: &T| self.graph.nodes()[number(one) as usize].sequence;
+        let first = onward.iter().map(sequence).max();
+        let leaves = |one: &T| Some(sequence(one)) != first && self.outlook.worth(&self.graph, number(one)).is_some();
+        onward.sort_by_key(leaves);
+        onward.partition_point(|one| !leaves(one))
     }
 }
 
@@ -352,47 +376,6 @@ impl Work for Ahead {
     fn help(&self) {
         threads::heeding(self.board.over(), || self.board.help(self));
     }
-}
-
-/// Whether a backward takes so long that it may be worth sharing.
-fn is_long(graph: &Graph) -> bool {
-    let mut left = GRAPH;
-    graph.nodes().iter().any(|node| {
-        left = left.saturating_sub(cost(node));
-        left == 0
-    })
-}
-
-/// Whether hooks have some of what a node saved.
-fn is_packed(node: &NodeRef) -> bool {
-    saved::may_be_packed() && node.body.is_packed()
-}
-
-/// Whether a backward may run code of the embedding language before it ends, which may register hooks on nodes that are still to
-/// come, where somebody may be ahead of it; and whether it adds to gradients that are there, in place, which nodes may have saved.
-fn outlook(graph: &Graph) -> (bool, bool) {
-    let (mut runs_code, mut accumulates) = (false, false);
-    for node in graph.nodes() {
-        runs_code |= node.hooks().is_some() || node.body.is_foreign() || is_packed(node);
-        if node.is_accumulation()
-            && let Some(extra) = node.body.leaf().and_then(Tensor::existing_extra)
-        {
-            runs_code |= !extra.hooks.is_empty();
-            accumulates |= extra.grad.lock().is_some();
-        }
-    }
-    (runs_code, accumulates)
-}
-
-/// About how many nanoseconds a node's derivative takes. It decides who computes, never what comes out.
-fn cost(node: &NodeRef) -> u64 {
-    let elements = |metas: &mut dyn Iterator<Item = &Meta>| metas.map(|meta| numel(&meta.sizes)).sum::<usize>();
-    elements(&mut node.outputs.iter()).max(elements(&mut ends(node))) as u64 * node.body.weight()
-}
-
-/// What the gradients are for that a node makes.
-fn ends(node: &NodeRef) -> impl Iterator<Item = &Meta> {
-    node.edges.iter().filter_map(|edge| edge.node()?.outputs.get(edge.nr as usize))
 }
 
 fn bytes(grad: &Tensor) -> usize {

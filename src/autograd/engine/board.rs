@@ -8,6 +8,7 @@
 
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Condvar, Mutex, Ordering, fence, spin};
 use crate::threads::trace;
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
@@ -33,14 +34,19 @@ pub(super) trait Course {
     fn start(&self, number: u32) -> Self::Run;
 
     /// Computes a node. It must not panic: somebody waits for the result. On the thread that takes results, it may unwind where
-    /// the user stops that. Where the run ends it leaves to the caller what the run took along; it does so once `stop` is set.
+    /// the user stops that. `is_last` says that the run has come to nothing else yet. Where it ends it leaves to the caller what
+    /// it took along; it goes on with nothing once `stop` is set.
     fn compute(
         &self,
         run: &mut Self::Run,
         number: u32,
         given: Self::Given,
+        is_last: bool,
         stop: &AtomicBool,
     ) -> Step<Self::Given, Self::Made>;
+
+    /// After a run has offered others.
+    fn offered(&self);
 
     /// How many bytes what comes in takes.
     fn given_bytes(given: &Self::Given) -> usize;
@@ -53,8 +59,17 @@ pub(super) trait Course {
 pub(super) struct Step<G, M> {
     /// What is left for the caller, if anything is.
     pub made: Option<M>,
-    /// The node that the run goes on with, and what comes in for it, which is not in `made`.
-    pub onward: Option<(u32, G)>,
+    /// The nodes that the run goes on with; what comes in for them is not in `made`.
+    pub next: SmallVec<[Offer<G>; 1]>,
+    /// Runs of their own; what comes in for them is not in `made`.
+    pub apart: Vec<Offer<G>>,
+}
+
+impl<G, M> Step<G, M> {
+    /// All is left for the caller.
+    pub(super) fn end(made: M) -> Step<G, M> {
+        Step { made: Some(made), next: SmallVec::new(), apart: Vec::new() }
+    }
 }
 
 /// How a node stands when the caller comes to it.
@@ -67,12 +82,16 @@ pub(super) enum Taken<G, M> {
     Done(Option<M>),
 }
 
-/// A run that nobody has taken.
-struct Offer<G> {
-    number: u32,
+/// A run that nobody has taken, or what is left of one.
+pub(super) struct Offer<G> {
+    /// The node with which it begins.
+    pub number: u32,
+    /// Where that stands in the order, the last first.
+    pub place: u64,
     /// About how many bytes its largest result takes.
-    size: usize,
-    given: G,
+    pub size: usize,
+    /// What comes in there.
+    pub given: G,
 }
 
 /// A result that lies aside.
@@ -80,8 +99,8 @@ struct Done<G, M> {
     made: Option<M>,
     /// What it was computed from, if that may be needed again.
     given: Option<G>,
-    /// The node with which the run went on.
-    onward: Option<u32>,
+    /// The nodes that were given something of it.
+    onward: Vec<u32>,
     bytes: usize,
 }
 
@@ -112,6 +131,8 @@ struct State<G> {
     revoked: HashSet<u32>,
     /// Threads that are at work here.
     working: usize,
+    /// How many runs were offered in the course of others.
+    brought: u64,
 }
 
 /// What is offered, taken and done.
@@ -142,7 +163,7 @@ impl<C: Course> Board<C> {
         let place = |_| Place { stage: AtomicU8::new(stage::NOT), done: Mutex::new(None) };
         Board {
             places: (0..nodes).map(place).collect(),
-            state: Mutex::new(State { offers: BTreeMap::new(), revoked: HashSet::new(), working: 0 }),
+            state: Mutex::new(State { offers: BTreeMap::new(), revoked: HashSet::new(), working: 0, brought: 0 }),
             open: AtomicUsize::new(0),
             aside: AtomicUsize::new(0),
             full: AtomicBool::new(false),
@@ -188,13 +209,28 @@ impl<C: Course> Board<C> {
         self.open.load(Ordering::Relaxed) > 0 && !self.full.load(Ordering::Relaxed)
     }
 
-    /// Offers a run that begins with a node; `place` says where that stands in the order, the last first, and `size` about how
-    /// many bytes its largest result takes.
-    pub(super) fn offer(&self, number: u32, place: u64, size: usize, given: C::Given) {
-        let mut state = self.state.lock();
-        self.place(number).stage.store(stage::OFFERED, Ordering::Release);
-        state.offers.insert(place, Offer { number, size, given });
+    /// Offers a run.
+    pub(super) fn offer(&self, offer: Offer<C::Given>) {
+        self.put_up(&mut self.state.lock(), offer);
+    }
+
+    fn put_up(&self, state: &mut State<C::Given>, offer: Offer<C::Given>) {
+        self.place(offer.number).stage.store(stage::OFFERED, Ordering::Release);
+        state.offers.insert(offer.place, offer);
         self.open.store(state.offers.len(), Ordering::Relaxed);
+    }
+
+    /// Offers runs that another came to.
+    fn bring(&self, course: &C, offers: Vec<Offer<C::Given>>) {
+        let mut state = self.state.lock();
+        state.brought += offers.len() as u64;
+        offers.into_iter().for_each(|offer| self.put_up(&mut state, offer));
+        if self.wanted.load(Ordering::Relaxed) != NOBODY {
+            // He who waits may do one of these.
+            self.news.notify_all();
+        }
+        drop(state);
+        course.offered();
     }
 
     /// What was computed for a node, waiting for it if somebody is at it; or what was offered, if nobody is. `is_wrong` says
@@ -218,7 +254,8 @@ impl<C: Course> Board<C> {
                 if let Some(offer) = state.offers.remove(&place) {
                     self.open.store(state.offers.len(), Ordering::Relaxed);
                     self.place(number).stage.store(stage::NOT, Ordering::Relaxed);
-                    return Ok(Taken::Back(offer.given));
+                    let revoked = state.revoked.remove(&number);
+                    return Ok(if revoked { Taken::Not } else { Taken::Back(offer.given) });
                 }
                 // Somebody took it just now.
             }
@@ -264,6 +301,7 @@ impl<C: Course> Board<C> {
                 self.run(course, offer);
                 continue;
             }
+            let brought = state.brought;
             drop(state);
             if spin(SPIN, 16, || self.is_there(number)) {
                 return Ok(());
@@ -272,7 +310,7 @@ impl<C: Course> Board<C> {
             self.wanted.store(number, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             let mut long = false;
-            if !self.is_there(number) {
+            if !self.is_there(number) && state.brought == brought {
                 (state, long) = self.news.wait_for(state, PATIENCE);
             }
             self.wanted.store(NOBODY, Ordering::Relaxed);
@@ -322,30 +360,39 @@ impl<C: Course> Board<C> {
 
     /// Computes a run and puts aside what its nodes leave for the caller.
     fn run(&self, course: &C, offer: Offer<C::Given>) {
-        let (mut number, mut given) = (offer.number, offer.given);
-        let mut run = course.start(number);
-        loop {
+        let (mut run, size) = (course.start(offer.number), offer.size);
+        let mut later = BTreeMap::new();
+        let mut at = Some(offer);
+        while let Some(Offer { number, given, .. }) = at {
             let kept = self.may_err.then(|| given.clone());
-            let Step { made, onward } = course.compute(&mut run, number, given, &self.stop);
-            if let Some((next, _)) = &onward {
-                // Before anybody can learn of the result that leads to it.
-                self.place(*next).stage.store(stage::TAKEN, Ordering::Release);
+            let Step { made, mut next, apart } = course.compute(&mut run, number, given, later.is_empty(), &self.stop);
+            let onward =
+                if kept.is_some() { next.iter().chain(&apart).map(|offer| offer.number).collect() } else { Vec::new() };
+            // Before anybody can learn of the result that leads to them.
+            for offer in &next {
+                self.place(offer.number).stage.store(stage::TAKEN, Ordering::Release);
             }
-            if made.is_none() && kept.is_none() && onward.is_some() {
+            if !apart.is_empty() {
+                self.bring(course, apart);
+            }
+            if made.is_none() && kept.is_none() {
                 self.tell(number, stage::PASSED);
             } else {
                 let bytes = made.as_ref().map_or(0, C::made_bytes) + kept.as_ref().map_or(0, C::given_bytes);
                 self.aside.fetch_add(bytes, Ordering::Relaxed);
-                let onward = onward.as_ref().map(|(next, _)| *next);
                 *self.place(number).done.lock() = Some(Box::new(Done { made, given: kept, onward, bytes }));
                 self.tell(number, stage::DONE);
             }
-            match onward {
-                Some(onward) => (number, given) = onward,
-                None => break,
-            }
+            at = if later.is_empty() && next.len() == 1 {
+                next.pop()
+            } else {
+                later.extend(next.into_iter().map(|offer| (offer.place, offer)));
+                later.pop_last().map(|(_, offer)| offer)
+            };
+            // What it would go on with is not asked for any more.
+            at = at.filter(|_| !self.stop.load(Ordering::Relaxed));
         }
-        self.aside.fetch_sub(offer.size, Ordering::Relaxed);
+        self.aside.fetch_sub(size, Ordering::Relaxed);
     }
 
     /// Makes it known that a node is computed.
@@ -369,10 +416,10 @@ impl<C: Course> Board<C> {
     pub(super) fn end(&self) {
         self.stop.store(true, Ordering::Relaxed);
         let mut state = self.state.lock();
-        let offers = std::mem::take(&mut state.offers);
         while state.working > 0 {
             state = self.news.wait(state);
         }
+        let offers = std::mem::take(&mut state.offers);
         drop(state);
         drop(offers);
         // Results that nobody came for: others may hold the board a moment longer.

@@ -14,12 +14,18 @@ pub(super) struct Ready {
 }
 
 impl Ready {
+    /// One that may be asked about.
+    #[inline]
+    pub(super) fn push_fresh(&mut self, sequence: u64, number: u32) {
+        if self.remembers {
+            self.fresh.push((sequence, number));
+        }
+        self.push(sequence, number);
+    }
+
     #[inline]
     pub(super) fn push(&mut self, sequence: u64, number: u32) {
         let item = (sequence, number);
-        if self.remembers {
-            self.fresh.push(item);
-        }
         match self.newest {
             None if self.others.peek().is_none_or(|other| *other < item) => self.newest = Some(item),
             Some(newest) if newest < item => {

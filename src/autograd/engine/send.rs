@@ -10,14 +10,12 @@ use crate::ops;
 use crate::tensor::Tensor;
 
 impl Progress {
-    /// Notes that what an edge brings has come in; queues the node if nothing more is to come.
+    /// Notes that what an edge brings has come in; says whether nothing more is to come.
     #[inline]
-    fn arrived(&mut self, to: &NodeRef, number: u32, ready: &mut Ready) {
+    fn arrived(&mut self, number: u32) -> bool {
         let waiting = &mut self.waiting[number as usize];
         *waiting -= 1;
-        if *waiting == 0 {
-            ready.push(to.sequence, number);
-        }
+        *waiting == 0
     }
 }
 
@@ -68,7 +66,14 @@ impl Graph {
             } else if !zeros.is_empty() && zeros.has(k) {
                 progress.zeros.insert((to_number, edge.nr));
             }
-            progress.arrived(to, to_number, ready);
+            if !progress.arrived(to_number) {
+                continue;
+            }
+            if to.is_accumulation() {
+                ready.push(to.sequence, to_number);
+            } else {
+                ready.push_fresh(to.sequence, to_number);
+            }
         }
         Ok(())
     }
@@ -110,8 +115,11 @@ impl Graph {
     pub(super) fn pass(&self, number: u32, recheck: bool, progress: &mut Progress, ready: &mut Ready) -> Result<()> {
         self.retire(number, recheck, None, &Zeros::default(), progress)?;
         for to in self.nodes()[number as usize].edges.iter().filter_map(Edge::node) {
-            if let Some(number) = self.number(to) {
-                progress.arrived(to, number, ready);
+            if let Some(number) = self.number(to)
+                && progress.arrived(number)
+            {
+                // Nothing to offer: the run went on there.
+                ready.push(to.sequence, number);
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ use super::element;
 use super::plain;
 use super::reduce;
 use super::single;
-use super::vm::{BLOCK, Compiled, Machine};
+use super::vm::{self, BLOCK, Compiled, Machine};
 use crate::backend::{Operand, Reduce};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -36,11 +36,17 @@ pub struct Executable {
     parts: OnceLock<Vec<(Segment, Compiled)>>,
     /// Programs of some of the outputs, for results that are reduced in different ways.
     projections: Mutex<Vec<(u64, Arc<Executable>)>>,
+    cost: f64,
 }
 
 impl Executable {
     pub(crate) fn new(program: Program) -> Executable {
-        Executable { program, parts: OnceLock::new(), projections: Mutex::default() }
+        Executable { cost: vm::cost(&program), program, parts: OnceLock::new(), projections: Mutex::default() }
+    }
+
+    /// About how many nanoseconds an element takes.
+    pub(crate) fn cost(&self) -> f64 {
+        self.cost
     }
 
     pub(crate) fn program(&self) -> &Program {

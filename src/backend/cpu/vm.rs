@@ -187,18 +187,19 @@ impl Compiled {
         let first = types.next();
         let uniform = first.filter(|ty| types.all(|other| other == *ty)).map(Compute::dtype).filter(|d| is_direct(*d));
         let inputs = program.inputs.clone();
-        let cost = program.insts.iter().map(cost).sum::<f64>() + 0.2 * (inputs.len() + outputs.len()) as f64;
+        let cost = cost(program);
         Compiled { steps, constants, inputs, outputs, registers, only_reads, uniform, cost, single }
     }
 }
 
-/// About how many nanoseconds an instruction takes for an element. It decides who works, never what comes out.
-fn cost(inst: &Inst) -> f64 {
-    match inst {
+/// About how many nanoseconds a program takes for an element. It decides who works, never what comes out.
+pub(super) fn cost(program: &Program) -> f64 {
+    let cost = |inst: &Inst| match inst {
         Inst::Input(_) | Inst::Scalar(_) | Inst::Const(_) => 0.0,
         Inst::Unary(..) => 1.0,
         Inst::Binary(..) | Inst::Select(..) | Inst::Cast(_) => 0.2,
-    }
+    };
+    program.insts.iter().map(cost).sum::<f64>() + 0.2 * (program.inputs.len() + program.outputs.len()) as f64
 }
 
 /// For each register the last instruction that reads it; outputs live to the end.

@@ -554,8 +554,9 @@ impl Backward for ElementwiseBackward {
         self.saved.lock().iter().flat_map(|s| s.iter()).try_for_each(|value| value.body(node).map(drop))
     }
 
-    fn weight(&self) -> u64 {
-        self.spec.executable.program().len() as u64 / 2 + 1
+    fn weight(&self) -> f64 {
+        // A derivative takes about as long as what it is of.
+        self.spec.executable.cost()
     }
 
     fn freed(&self) -> Option<Vec<Cow<'static, str>>> {

@@ -5,9 +5,13 @@ use crate::sync::model::{Claimed, check, check_crowd, spawn};
 use crate::sync::{AtomicUsize, yield_now};
 use std::sync::Arc;
 
-/// Branches of two nodes each, 0 and 1, 2 and 3, ...; the second goes on with what the first gives. A node adds 1 to
-/// the hundredfold of what comes in.
+/// Branches of two nodes each, 0 and 1, 2 and 3, ...; the second goes on with what the first gives; or a tree. A node adds 1
+/// to the hundredfold of what comes in.
 struct Branches {
+    /// For each node those that need nothing but what it gives.
+    heirs: Vec<Vec<u32>>,
+    /// A node that is a run of its own where another leads to it.
+    apart: Option<u32>,
     board: Board<Branches>,
     /// How often each node was computed.
     computed: Vec<AtomicUsize>,
@@ -27,7 +31,7 @@ impl Course for Branches {
 
     fn start(&self, _: u32) {}
 
-    fn compute(&self, (): &mut (), number: u32, given: usize, stop: &AtomicBool) -> Step<usize, usize> {
+    fn compute(&self, (): &mut (), number: u32, given: usize, _: bool, stop: &AtomicBool) -> Step<usize, usize> {
         let mut open = self.gate.0.lock();
         while self.slow == Some(number) && !*open {
             open = self.gate.1.wait(open);
@@ -36,10 +40,24 @@ impl Course for Branches {
         self.touched[number as usize].add(1);
         self.computed[number as usize].fetch_add(1, Ordering::Relaxed);
         let out = given * 100 + 1;
-        let goes_on = number.is_multiple_of(2) && !self.watched[number as usize + 1].load(Ordering::Relaxed);
-        let goes_on = goes_on && !stop.load(Ordering::Relaxed);
-        Step { made: (!goes_on).then_some(out), onward: goes_on.then_some((number + 1, out)) }
+        let mut step = Step::end(out);
+        for &heir in &self.heirs[number as usize] {
+            if !self.watched[heir as usize].load(Ordering::Relaxed) && !stop.load(Ordering::Relaxed) {
+                if self.apart == Some(heir) {
+                    step.apart.push(offer(heir, out))
+                } else {
+                    step.next.push(offer(heir, out))
+                }
+            }
+        }
+        let gone = step.next.len() + step.apart.len();
+        if gone > 0 && gone == self.heirs[number as usize].len() {
+            step.made = None;
+        }
+        step
     }
+
+    fn offered(&self) {}
 
     fn given_bytes(_: &usize) -> usize {
         1
@@ -56,8 +74,15 @@ impl Branches {
     }
 
     fn with(branches: u32, window: usize, may_err: bool, slow: Option<u32>) -> Arc<Branches> {
-        let nodes = 0..2 * branches;
+        let heirs = (0..2 * branches).map(|number| if number % 2 == 0 { vec![number + 1] } else { Vec::new() });
+        Branches::of(heirs.collect(), window, may_err, slow)
+    }
+
+    fn of(heirs: Vec<Vec<u32>>, window: usize, may_err: bool, slow: Option<u32>) -> Arc<Branches> {
+        let nodes = 0..heirs.len();
         Arc::new(Branches {
+            heirs,
+            apart: None,
             slow,
             gate: (Mutex::new(false), Condvar::new()),
             board: Board::new(nodes.len(), window, 2, may_err),
@@ -65,6 +90,30 @@ impl Branches {
             touched: nodes.clone().map(|_| Claimed::default()).collect(),
             watched: nodes.map(|_| AtomicBool::new(false)).collect(),
         })
+    }
+
+    /// A tree: 0 leads to 1 and to 2, a run of its own, and that to others.
+    fn tree(others: std::ops::Range<u32>, may_err: bool) -> Arc<Branches> {
+        let mut heirs = vec![vec![1, 2], Vec::new(), others.clone().collect()];
+        heirs.extend(others.map(|_| Vec::new()));
+        let mut all = Branches::of(heirs, 100, may_err, None);
+        Arc::get_mut(&mut all).expect("nobody else has it").apart = Some(2);
+        all
+    }
+
+    /// A backward that begins with node 0, which is offered. Returns what came out of each node that leads nowhere. `before`
+    /// is asked before each node.
+    fn walk(&self, before: impl Fn(u32)) -> Vec<usize> {
+        self.board.offer(offer(0, 0));
+        let (mut ready, mut out) = (BTreeMap::from([(0, None)]), Vec::new());
+        while let Some((number, given)) = ready.pop_first() {
+            before(number);
+            let made = self.step(number, given);
+            let heirs = &self.heirs[number as usize];
+            ready.extend(heirs.iter().map(|heir| (*heir, made)));
+            out.extend(made.filter(|_| heirs.is_empty()));
+        }
+        out
     }
 
     /// What the caller of a backward does at a node, given what came in for it if it was not offered. A watched node's
@@ -97,7 +146,7 @@ impl Branches {
 
     /// Offers the branches of some nodes.
     fn offer(&self, nodes: std::ops::Range<u32>) {
-        nodes.step_by(2).for_each(|head| self.board.offer(head, place(head), 1, head as usize));
+        nodes.step_by(2).for_each(|head| self.board.offer(offer(head, head as usize)));
     }
 
     fn branch(&self, head: u32) -> usize {
@@ -130,6 +179,10 @@ impl Branches {
 /// The first nodes of a backward have the largest numbers in its order.
 fn place(number: u32) -> u64 {
     100 - number as u64
+}
+
+fn offer(number: u32, given: usize) -> Offer<usize> {
+    Offer { number, place: place(number), size: 1, given }
 }
 
 /// A backward with helpers, in which each node is computed once.
@@ -196,6 +249,57 @@ fn what_a_hook_replaces_is_computed_from_what_it_gives() {
         assert!(counts[..2] == [1, 1] && counts[4] == 1 && counts.iter().all(|n| (1..=2).contains(n)), "{counts:?}");
         helper.join().unwrap();
     });
+}
+
+#[test]
+fn a_run_that_comes_to_several_nodes_goes_on_with_some_and_offers_others() {
+    check_crowd(|| {
+        let all = Branches::tree(3..5, false);
+        let helper = all.helper();
+        assert_eq!(all.walk(|_| ()), [101, 10101, 10101]);
+        all.board.end();
+        assert_eq!(all.counts(), [1; 5]);
+        helper.join().unwrap();
+    });
+}
+
+#[test]
+fn what_it_offers_others_take() {
+    check_crowd(|| {
+        let all = Branches::tree(3..3, false);
+        let helpers = [all.helper(), all.helper()];
+        assert_eq!(all.walk(|_| ()), [101, 101]);
+        all.board.end();
+        assert_eq!(all.counts(), [1; 3]);
+        helpers.into_iter().for_each(|helper| helper.join().unwrap());
+    });
+}
+
+#[test]
+fn and_what_a_hook_replaces_is_computed_again_there_too() {
+    for watched in 0..5 {
+        check_crowd(move || {
+            let all = Branches::tree(3..5, true);
+            let helper = all.helper();
+            let watch = |number| {
+                // A hook of the node before, or at the beginning.
+                if number == watched {
+                    all.watched[number as usize].store(true, Ordering::Relaxed);
+                }
+            };
+            let expected = match watched {
+                0 => [70101, 7010101, 7010101],
+                1 => [701, 10101, 10101],
+                2 => [101, 70101, 70101],
+                3 => [101, 701, 10101],
+                _ => [101, 10101, 701],
+            };
+            assert_eq!(all.walk(watch), expected);
+            all.board.end();
+            assert!(all.counts().iter().all(|n| (1..=2).contains(n)));
+            helper.join().unwrap();
+        });
+    }
 }
 
 #[test]
