@@ -9,7 +9,7 @@
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Condvar, Mutex, Ordering, fence, spin};
 use crate::threads::trace;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 /// How often a caller that waits looks whether the user wants to stop.
@@ -118,10 +118,24 @@ mod stage {
     pub const PASSED: u8 = 4;
 }
 
-struct Place<G, M> {
-    stage: AtomicU8,
-    #[allow(clippy::box_collection, reason = "few places ever hold one")]
-    done: Mutex<Option<Box<Done<G, M>>>>,
+/// How far each node is.
+struct Stages(Vec<AtomicU8>);
+
+impl Stages {
+    /// Neighbours in number often belong to neighbouring branches, at which different threads are at once. So that no cache line
+    /// goes to and fro between them, each of so many neighbours has its byte in another line.
+    const APART: usize = if cfg!(all(test, loom)) { 1 } else { 16 };
+    const LINE: usize = if cfg!(all(test, loom)) { 1 } else { 64 };
+    const BLOCK: usize = Stages::APART * Stages::LINE;
+
+    fn new(nodes: usize) -> Stages {
+        Stages((0..nodes.next_multiple_of(Stages::BLOCK)).map(|_| AtomicU8::new(stage::NOT)).collect())
+    }
+
+    fn of(&self, number: u32) -> &AtomicU8 {
+        let (block, at) = (number as usize / Stages::BLOCK, number as usize % Stages::BLOCK);
+        &self.0[block * Stages::BLOCK + at % Stages::APART * Stages::LINE + at / Stages::APART]
+    }
 }
 
 struct State<G> {
@@ -137,7 +151,9 @@ struct State<G> {
 
 /// What is offered, taken and done.
 pub(super) struct Board<C: Course> {
-    places: Vec<Place<C::Given, C::Made>>,
+    stages: Stages,
+    /// The results that lie aside, by node.
+    done: Mutex<HashMap<u32, Done<C::Given, C::Made>>>,
     state: Mutex<State<C::Given>>,
     /// How many offers there are, to be seen without the lock.
     open: AtomicUsize,
@@ -160,9 +176,9 @@ const NOBODY: u32 = u32::MAX;
 
 impl<C: Course> Board<C> {
     pub(super) fn new(nodes: usize, window: usize, helpers: usize, may_err: bool) -> Board<C> {
-        let place = |_| Place { stage: AtomicU8::new(stage::NOT), done: Mutex::new(None) };
         Board {
-            places: (0..nodes).map(place).collect(),
+            stages: Stages::new(nodes),
+            done: Mutex::new(HashMap::new()),
             state: Mutex::new(State { offers: BTreeMap::new(), revoked: HashSet::new(), working: 0, brought: 0 }),
             open: AtomicUsize::new(0),
             aside: AtomicUsize::new(0),
@@ -176,14 +192,21 @@ impl<C: Course> Board<C> {
         }
     }
 
-    fn place(&self, number: u32) -> &Place<C::Given, C::Made> {
-        &self.places[number as usize]
+    /// How far a node is.
+    #[inline]
+    fn stage(&self, number: u32) -> u8 {
+        self.stages.of(number).load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn set_stage(&self, number: u32, stage: u8) {
+        self.stages.of(number).store(stage, Ordering::Release);
     }
 
     /// Whether a node was offered, or somebody came to it in the course of a run.
     #[inline]
     pub(super) fn is_touched(&self, number: u32) -> bool {
-        self.place(number).stage.load(Ordering::Acquire) != stage::NOT
+        self.stage(number) != stage::NOT
     }
 
     /// Whether the caller may find that a node was computed from what does not come in for it.
@@ -194,7 +217,7 @@ impl<C: Course> Board<C> {
     /// Whether a node was computed in the middle of a run, and all that was made went into the next.
     #[inline]
     pub(super) fn is_passed(&self, number: u32) -> bool {
-        self.place(number).stage.load(Ordering::Acquire) == stage::PASSED
+        self.stage(number) == stage::PASSED
     }
 
     /// Whether fewer runs are offered than may be taken while the caller is at one node.
@@ -215,7 +238,7 @@ impl<C: Course> Board<C> {
     }
 
     fn put_up(&self, state: &mut State<C::Given>, offer: Offer<C::Given>) {
-        self.place(offer.number).stage.store(stage::OFFERED, Ordering::Release);
+        self.set_stage(offer.number, stage::OFFERED);
         state.offers.insert(offer.place, offer);
         self.open.store(state.offers.len(), Ordering::Relaxed);
     }
@@ -246,14 +269,14 @@ impl<C: Course> Board<C> {
         is_wrong: impl Fn() -> bool,
         ask: impl Fn() -> Result<(), E>,
     ) -> Result<Taken<C::Given, C::Made>, E> {
-        match self.place(number).stage.load(Ordering::Acquire) {
+        match self.stage(number) {
             stage::NOT => return Ok(Taken::Not),
             stage::PASSED => return Ok(Taken::Done(None)),
             stage::OFFERED => {
                 let mut state = self.state.lock();
                 if let Some(offer) = state.offers.remove(&place) {
                     self.open.store(state.offers.len(), Ordering::Relaxed);
-                    self.place(number).stage.store(stage::NOT, Ordering::Relaxed);
+                    self.set_stage(number, stage::NOT);
                     let revoked = state.revoked.remove(&number);
                     return Ok(if revoked { Taken::Not } else { Taken::Back(offer.given) });
                 }
@@ -265,8 +288,8 @@ impl<C: Course> Board<C> {
             let _span = trace::span("wait", || format!("for #{number}"));
             self.wait_for(course, number, ask)?;
         }
-        let Some(done) = self.place(number).done.lock().take() else { return Ok(Taken::Done(None)) };
-        let Done { made, given, onward, bytes } = *done;
+        let Some(done) = self.done.lock().remove(&number) else { return Ok(Taken::Done(None)) };
+        let Done { made, given, onward, bytes } = done;
         self.aside.fetch_sub(bytes, Ordering::Relaxed);
         self.full.store(false, Ordering::Relaxed);
         let Some(given) = given else { return Ok(Taken::Done(made)) };
@@ -285,7 +308,7 @@ impl<C: Course> Board<C> {
     }
 
     fn is_there(&self, number: u32) -> bool {
-        matches!(self.place(number).stage.load(Ordering::Acquire), stage::DONE | stage::PASSED)
+        matches!(self.stage(number), stage::DONE | stage::PASSED)
     }
 
     /// Waits until a node that somebody took is computed.
@@ -354,7 +377,7 @@ impl<C: Course> Board<C> {
         let offer = first.remove();
         self.open.store(state.offers.len(), Ordering::Relaxed);
         self.aside.fetch_add(offer.size, Ordering::Relaxed);
-        self.place(offer.number).stage.store(stage::TAKEN, Ordering::Release);
+        self.set_stage(offer.number, stage::TAKEN);
         Some(offer)
     }
 
@@ -370,7 +393,7 @@ impl<C: Course> Board<C> {
                 if kept.is_some() { next.iter().chain(&apart).map(|offer| offer.number).collect() } else { Vec::new() };
             // Before anybody can learn of the result that leads to them.
             for offer in &next {
-                self.place(offer.number).stage.store(stage::TAKEN, Ordering::Release);
+                self.set_stage(offer.number, stage::TAKEN);
             }
             if !apart.is_empty() {
                 self.bring(course, apart);
@@ -380,7 +403,7 @@ impl<C: Course> Board<C> {
             } else {
                 let bytes = made.as_ref().map_or(0, C::made_bytes) + kept.as_ref().map_or(0, C::given_bytes);
                 self.aside.fetch_add(bytes, Ordering::Relaxed);
-                *self.place(number).done.lock() = Some(Box::new(Done { made, given: kept, onward, bytes }));
+                self.done.lock().insert(number, Done { made, given: kept, onward, bytes });
                 self.tell(number, stage::DONE);
             }
             at = if later.is_empty() && next.len() == 1 {
@@ -397,7 +420,7 @@ impl<C: Course> Board<C> {
 
     /// Makes it known that a node is computed.
     fn tell(&self, number: u32, stage: u8) {
-        self.place(number).stage.store(stage, Ordering::Release);
+        self.set_stage(number, stage);
         // Either he who waits sees the stage, or he is seen to wait.
         fence(Ordering::SeqCst);
         if self.wanted.load(Ordering::Relaxed) == number {
@@ -423,9 +446,8 @@ impl<C: Course> Board<C> {
         drop(state);
         drop(offers);
         // Results that nobody came for: others may hold the board a moment longer.
-        if self.aside.load(Ordering::Relaxed) > 0 {
-            self.places.iter().for_each(|place| drop(place.done.lock().take()));
-        }
+        let done = std::mem::take(&mut *self.done.lock());
+        drop(done);
     }
 }
 

@@ -313,7 +313,7 @@ fn nobody_is_at_work_after_the_end() {
         let counts = all.counts();
         assert!(counts[..2] == [0, 0] && counts[2..].iter().all(|n| *n <= 1), "{counts:?}");
         assert!(all.board.state.lock().offers.is_empty());
-        assert!(all.board.places.iter().all(|place| place.done.lock().is_none()));
+        assert!(all.board.done.lock().is_empty());
         helpers.into_iter().for_each(|helper| helper.join().unwrap());
     });
 }
