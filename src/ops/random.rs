@@ -17,6 +17,7 @@ use crate::program::trace;
 use crate::shape::{Dims, Layout, broadcast};
 use crate::storage::affordable;
 use crate::tensor::{Tensor, default_dtype};
+use crate::threads::{self, Stoppable};
 use smallvec::smallvec;
 use std::sync::OnceLock;
 
@@ -75,7 +76,10 @@ op! {
                 let first = state.reserve(n as u64);
                 (state.philox(), first)
             };
-            philox.randperm(&mut order, first);
+            {
+                let _fresh = Stoppable::fresh();
+                philox.randperm(&mut order, first);
+            }
             let t = super::to_dtype(&Tensor::from_slice(&order, &sizes)?, options.dtype)?;
             options.finish("randperm", t)
         });
@@ -399,6 +403,9 @@ fn normal(a: &Args) -> Result<Outputs> {
     }])
 }
 
+/// About how many nanoseconds it takes to find where a number lies among many.
+const SOUGHT: f64 = 30.0;
+
 fn multinomial(a: &Args) -> Result<Outputs> {
     let op = "multinomial";
     let (t, draws, again, generator) = (a.tensor(0)?, a.int(1)?, a.bool(2), a.generator(3));
@@ -418,41 +425,38 @@ fn multinomial(a: &Args) -> Result<Outputs> {
     if !again && draws > classes {
         bail!(runtime op, "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
     }
-    let weights = super::to_dtype(&t.detach(), DType::F64)?.to_vec::<f64>()?;
-    if weights.iter().any(|w| !w.is_finite() || *w < 0.0) {
+    let weights = super::to_dtype(&t.detach(), DType::F64)?;
+    let values = weights.to_vec::<f64>()?;
+    if values.iter().any(|w| !w.is_finite() || *w < 0.0) {
         bail!(runtime op, "probability tensor contains either `inf`, `nan` or element < 0");
     }
-    if classes == 0 || weights.chunks_exact(classes).any(|row| row.iter().sum::<f64>() <= 0.0) {
+    if classes == 0 || values.chunks_exact(classes).any(|row| row.iter().sum::<f64>() <= 0.0) {
         bail!(runtime op, "invalid multinomial distribution (sum of probabilities <= 0)");
     }
-    let count = rows.saturating_mul(draws);
-    affordable(op, count, size_of::<i64>())?;
-    let mut out = Vec::with_capacity(count);
-    if again {
-        let chance = generator.draw(op, &[rows * draws], DType::F64, UNIT)?.to_vec::<f64>()?;
-        let mut sums = vec![0.0; classes];
-        for (row, chance) in weights.chunks_exact(classes).zip(chance.chunks_exact(draws)) {
-            let mut sum = 0.0;
-            row.iter().zip(&mut sums).for_each(|(w, s)| {
-                sum += w;
-                *s = sum;
-            });
-            // A class of weight zero has the sum of the one before it, which is found first; the last of positive weight
-            // is where rounding may lead beyond the end.
-            let last = row.iter().rposition(|w| *w > 0.0).unwrap_or(0);
-            out.extend(chance.iter().map(|u| sums.partition_point(|s| *s <= u * sum).min(last) as i64));
-        }
-    } else {
+    affordable(op, rows.saturating_mul(draws), size_of::<i64>())?;
+    let shape: Dims = sizes[..sizes.len() - 1].iter().copied().chain([draws]).collect();
+    if !again {
         // Waiting times of rate w: the first to come is class i with probability w_i, the second by what is left, and so on.
-        let times =
-            generator.draw(op, &[rows * classes], DType::F64, Draw::Exponential { rate: 1.0 })?.to_vec::<f64>()?;
-        for (row, times) in weights.chunks_exact(classes).zip(times.chunks_exact(classes)) {
-            let time = |&i: &usize| if row[i] > 0.0 { times[i] / row[i] } else { f64::INFINITY };
-            let mut order: Vec<usize> = (0..classes).collect();
-            order.sort_by(|i, j| time(i).total_cmp(&time(j)));
-            out.extend(order[..draws].iter().map(|&i| i as i64));
+        let times = generator.draw(op, &sizes, DType::F64, Draw::Exponential { rate: 1.0 })?;
+        let times = times.div(&weights)?.masked_fill(&weights.eq(0.0)?, f64::INFINITY)?;
+        return Ok(smallvec![times.topk(draws as i64, -1, false, true)?.1]);
+    }
+    let chance = generator.draw(op, &[rows * draws], DType::F64, UNIT)?.to_vec::<f64>()?;
+    let mut out = Vec::with_capacity(chance.len());
+    let mut sums = vec![0.0; classes];
+    let _fresh = Stoppable::fresh();
+    for (row, chance) in values.chunks_exact(classes).zip(chance.chunks_exact(draws)) {
+        let mut sum = 0.0;
+        row.iter().zip(&mut sums).for_each(|(w, s)| {
+            sum += w;
+            *s = sum;
+        });
+        // A class of weight zero has the sum of the one before it, which is found first; the last of positive weight
+        // is where rounding may lead beyond the end.
+        let last = row.iter().rposition(|w| *w > 0.0).unwrap_or(0);
+        for range in threads::turns(draws, SOUGHT) {
+            out.extend(chance[range].iter().map(|u| sums.partition_point(|s| *s <= u * sum).min(last) as i64));
         }
     }
-    let shape: Dims = sizes[..sizes.len() - 1].iter().copied().chain([draws]).collect();
     Ok(smallvec![Tensor::from_slice(&out, &shape)?])
 }

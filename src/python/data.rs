@@ -22,6 +22,9 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyT
 /// More levels than this are taken for a mistake (a list that contains itself), before the stack ends.
 const MAX_DEPTH: usize = 128;
 
+/// So many values are taken from Python's data between two questions whether a signal is waiting.
+const VALUES_PER_POLL: usize = 1 << 16;
+
 /// A copy of a tensor's values in memory of its own, without history.
 pub(super) fn own(t: &Tensor) -> PyResult<Tensor> {
     interruptible(|| Ok(Tensor::from_shared(ops::contiguous("tensor", &t.body())?)))
@@ -74,10 +77,14 @@ fn gather(obj: &Bound<'_, PyAny>, depth: usize, out: &mut Gathered) -> PyResult<
             obj.class_name()
         )));
     }
-    if let Some(t) = bind::tensor(obj) {
+    // Most data is numbers of Python's own, which need no more questions.
+    let plain = obj.is_exact_instance_of::<PyFloat>()
+        || obj.is_exact_instance_of::<PyInt>()
+        || obj.is_exact_instance_of::<PyBool>();
+    if !plain && let Some(t) = bind::tensor(obj) {
         return gather_tensor(&t, depth, out);
     }
-    if let Some(items) = items(obj)? {
+    if !plain && let Some(items) = items(obj)? {
         if out.sizes.len() == depth {
             if !out.values.is_empty() {
                 return Err(PyTypeError::new_err(format!(
@@ -105,7 +112,7 @@ fn gather(obj: &Bound<'_, PyAny>, depth: usize, out: &mut Gathered) -> PyResult<
             obj.class_name()
         )));
     }
-    let numpy_dtype = if bind::is_numpy_scalar(obj)? {
+    let numpy_dtype = if !plain && bind::is_numpy_scalar(obj)? {
         Some(numpy::copy_of(&obj.py().import("numpy")?.call_method1("asarray", (obj,))?)?.dtype())
     } else {
         None
@@ -113,6 +120,9 @@ fn gather(obj: &Bound<'_, PyAny>, depth: usize, out: &mut Gathered) -> PyResult<
     match bind::number(obj)? {
         Some(s) => {
             out.push(s, numpy_dtype);
+            if out.values.len().is_multiple_of(VALUES_PER_POLL) {
+                obj.py().check_signals()?;
+            }
             Ok(())
         }
         None if obj.cast::<PyString>().is_ok() => {
@@ -351,8 +361,13 @@ pub(super) fn to_list<'py>(py: Python<'py>, t: &Tensor) -> PyResult<Bound<'py, P
 fn nested<'py>(py: Python<'py>, sizes: &[usize], values: &[Scalar]) -> PyResult<Bound<'py, PyAny>> {
     let Some((&n, rest)) = sizes.split_first() else { return scalar_object(py, values[0]) };
     let step: usize = rest.iter().product();
-    let items = (0..n).map(|i| nested(py, rest, &values[i * step..(i + 1) * step])).collect::<PyResult<Vec<_>>>()?;
-    Ok(PyList::new(py, items)?.into_any())
+    let item = |i: usize| {
+        if i % VALUES_PER_POLL == VALUES_PER_POLL - 1 {
+            py.check_signals()?;
+        }
+        nested(py, rest, &values[i * step..(i + 1) * step])
+    };
+    Ok(PyList::new(py, (0..n).map(item).collect::<PyResult<Vec<_>>>()?)?.into_any())
 }
 
 /// An iterator over the first dimension.

@@ -156,17 +156,15 @@ pub fn is_cut(total: f64) -> bool {
     total >= 2.0 * WORTH && (idle() > 0 || (total >= 2.0 * PATIENCE && is_possible()))
 }
 
-/// Runs `run` on ranges that together are `0..items`, `ns` nanoseconds an item, one after another on this thread, until there
-/// is an error: for what has to be done in order. If the kernel may be stopped, it is asked between them.
-///
-/// # Errors
-/// The first that `run` returns.
-pub fn in_turn<E>(items: usize, ns: f64, mut run: impl FnMut(Range<usize>) -> Result<(), E>) -> Result<(), E> {
+/// Ranges that together are `0..items`, in order, `ns` nanoseconds an item: for what has to be done on this thread, one after the
+/// other. If the kernel may be stopped, it is asked before each.
+pub fn turns(items: usize, ns: f64) -> impl DoubleEndedIterator<Item = Range<usize>> {
     let size = if is_possible() { (PATIENCE / ns) as usize } else { items }.max(1);
-    (0..items).step_by(size).try_for_each(|start| {
+    let range = move |turn: usize| {
         stop_if_wanted();
-        run(start..items.min(start + size))
-    })
+        turn * size..items.min((turn + 1) * size)
+    };
+    (0..items.div_ceil(size)).map(range)
 }
 
 /// [`ranges`] for what takes some time.

@@ -200,7 +200,7 @@ fn ask() -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{each, in_turn, num_threads, ranges, set_num_threads};
+    use super::super::{each, num_threads, ranges, set_num_threads, turns};
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::atomic::AtomicUsize;
@@ -354,7 +354,7 @@ mod tests {
     fn what_is_done_in_turn_is_asked_between_pieces_and_ends_at_the_first_error() {
         let turn = |until: usize| {
             let mut end = 0;
-            let done = in_turn(10_000, 1e4, |range| {
+            let done = turns(10_000, 1e4).try_for_each(|range| {
                 assert_eq!(range.start, end);
                 end = range.end;
                 if range.contains(&until) { Err(until) } else { Ok(()) }
@@ -373,7 +373,7 @@ mod tests {
         let stopped = catch_unwind(AssertUnwindSafe(|| {
             heeding(&flag, || {
                 let _fresh = Stoppable::fresh();
-                in_turn(10_000, 1e4, |range| {
+                turns(10_000, 1e4).try_for_each(|range| {
                     seen.store(range.end, Ordering::Relaxed);
                     flag.store(true, Ordering::Relaxed);
                     Ok::<(), ()>(())

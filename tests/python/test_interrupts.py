@@ -231,6 +231,23 @@ n = long_enough(lambda n: torch.zeros(9).scatter_add(0, index.expand(n * 1_000_0
 n *= 1_000_000
 def work(): torch.zeros(9).scatter_add(0, index.expand(n), given.expand(n))
 """,
+    "a sort of one line": """
+n = long_enough(lambda n: torch.rand(n * 1_000_000).sort(), at_most=40) * 1_000_000
+given = torch.rand(n)
+def work():
+    for _ in range(5): given.sort()
+""",
+    "a running sum": """
+n = long_enough(lambda n: torch.ones(n * 1_000_000).logcumsumexp(0), at_most=100) * 1_000_000
+given = torch.ones(n)
+def work():
+    for _ in range(5): given.logcumsumexp(0)
+""",
+    "numbers of Python": """
+given = [0.5] * 5_000_000
+def work():
+    for _ in range(100): torch.tensor(given)
+""",
     "random numbers": """
 n = long_enough(lambda n: torch.randn(n * 1_000_000), at_most=100) * 1_000_000
 def work():

@@ -9,6 +9,7 @@ mod distribution;
 #[cfg(test)]
 mod tests;
 
+use crate::threads;
 use distribution::{Bernoulli, Bits64, Distribution, Exponential32, Exponential64, Integer, Normal32, Normal64};
 use distribution::{Uniform32, Uniform64, WideInteger};
 
@@ -126,6 +127,9 @@ impl Philox {
         let mut words = [0u64; 128];
         let mut done = 0;
         while done < out.len() {
+            if done.is_multiple_of(1 << 14) {
+                threads::stop_if_wanted();
+            }
             let part = (out.len() - done).min(words.len());
             let words = &mut words[..part];
             self.fill(words, start_index.wrapping_add(done as u64), Stream::Permutation, &Bits64);

@@ -3,6 +3,10 @@
 
 use super::slices::{Slices, with_compute};
 use crate::backend::Operand;
+use crate::threads;
+
+/// About how many nanoseconds an element takes.
+const STEP: f64 = 4.0;
 
 /// What a scan combines with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,12 +101,16 @@ pub(crate) fn running(x: &Operand<'_>, y: &Operand<'_>, dim: usize, how: Scan, r
 #[inline(always)]
 fn scan<T: Carried>(x: &[T], y: &mut [T], reverse: bool, start: T::Carry, step: impl Fn(T::Carry, T) -> T::Carry) {
     let mut carry = start;
-    let each = |(y, &x): (&mut T, &T)| {
+    let mut each = |(y, &x): (&mut T, &T)| {
         carry = step(carry, x);
         *y = T::result(carry);
     };
-    let pairs = y.iter_mut().zip(x);
-    if reverse { pairs.rev().for_each(each) } else { pairs.for_each(each) }
+    let turns = threads::turns(x.len(), STEP);
+    if reverse {
+        turns.rev().for_each(|range| y[range.clone()].iter_mut().zip(&x[range]).rev().for_each(&mut each));
+    } else {
+        turns.for_each(|range| y[range.clone()].iter_mut().zip(&x[range]).for_each(&mut each));
+    }
 }
 
 /// The linear recurrence `y[k] = b[k] + a[k] * y[k - 1]` along `dim`, with nothing before the first; from the end
@@ -114,7 +122,7 @@ pub(crate) fn recurrence(a: &Operand<'_>, b: &Operand<'_>, y: &Operand<'_>, dim:
         let (a, b, y) = unsafe { (p.input::<T>(0), p.input::<T>(1), p.output::<T>(0)) };
         let n = y.len();
         let (mut carry, mut before) = (0.0f64, 0.0f64);
-        for i in 0..n {
+        for i in threads::turns(n, STEP).flatten() {
             let k = if reverse { n - 1 - i } else { i };
             #[allow(clippy::useless_conversion, reason = "the macro also stands for f32")]
             let here = f64::from(a[k]);
@@ -135,7 +143,8 @@ pub(crate) fn extremes(x: &Operand<'_>, values: &Operand<'_>, places: &Operand<'
         let (x, values, places) = unsafe { (p.input::<T>(0), p.output::<T>(0), p.output::<i64>(1)) };
         let Some(&first) = x.first() else { return };
         let (mut best, mut at) = (first, 0);
-        for (k, &v) in x.iter().enumerate() {
+        for k in threads::turns(x.len(), STEP).flatten() {
+            let v = x[k];
             #[allow(clippy::eq_op, reason = "NaN is what differs from itself")]
             let better = v != v || (best == best && if largest { v >= best } else { v <= best });
             if better {

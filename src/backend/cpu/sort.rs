@@ -8,6 +8,7 @@ use super::shared::Shared;
 use super::walk::{parts, walk};
 use crate::backend::Operand;
 use crate::storage::Guards;
+use crate::threads;
 use half::{bf16, f16};
 
 /// A storage type with an order-preserving key.
@@ -130,9 +131,11 @@ fn sort_packed<P: Packed>(items: &mut Vec<P>, room: &mut Vec<P>) {
         return;
     }
     let mut counts = vec![[0usize; 256]; P::KEY_BYTES as usize];
-    for item in items.iter() {
-        let key = item.key();
-        counts.iter_mut().enumerate().for_each(|(d, c)| c[(key >> (8 * d)) as usize & 255] += 1);
+    for range in threads::turns(items.len(), STEP) {
+        for item in &items[range] {
+            let key = item.key();
+            counts.iter_mut().enumerate().for_each(|(d, c)| c[(key >> (8 * d)) as usize & 255] += 1);
+        }
     }
     for (d, count) in counts.iter_mut().enumerate() {
         if count.contains(&items.len()) {
@@ -144,10 +147,12 @@ fn sort_packed<P: Packed>(items: &mut Vec<P>, room: &mut Vec<P>) {
         }
         room.clear();
         room.extend_from_slice(items);
-        for &item in room.iter() {
-            let at = &mut count[(item.key() >> (8 * d)) as usize & 255];
-            items[*at] = item;
-            *at += 1;
+        for range in threads::turns(room.len(), STEP) {
+            for &item in &room[range] {
+                let at = &mut count[(item.key() >> (8 * d)) as usize & 255];
+                items[*at] = item;
+                *at += 1;
+            }
         }
     }
 }
@@ -160,13 +165,15 @@ fn smallest<P: Packed>(items: &[P], k: usize, kept: &mut Vec<P>) {
     }
     let room = (2 * k).max(64);
     let mut bound = None;
-    for &item in items {
-        if bound.is_none_or(|b| item < b) {
-            kept.push(item);
-            if kept.len() >= room {
-                kept.select_nth_unstable(k - 1);
-                kept.truncate(k);
-                bound = Some(kept[k - 1]);
+    for range in threads::turns(items.len(), STEP) {
+        for &item in &items[range] {
+            if bound.is_none_or(|b| item < b) {
+                kept.push(item);
+                if kept.len() >= room {
+                    kept.select_nth_unstable(k - 1);
+                    kept.truncate(k);
+                    bound = Some(kept[k - 1]);
+                }
             }
         }
     }
@@ -174,6 +181,8 @@ fn smallest<P: Packed>(items: &[P], k: usize, kept: &mut Vec<P>) {
     kept.truncate(k);
 }
 
+/// About how many nanoseconds an element takes in a step of a sort.
+const STEP: f64 = 1.0;
 /// About how many nanoseconds an element of a line takes that is sorted, and of one in which something is looked for.
 const SORTED: f64 = 10.0;
 const SEARCHED: f64 = 4.0;
@@ -271,7 +280,9 @@ fn order_lines<E: Ordered, P: Packed>(
                     // SAFETY: positions of this line, inside the layout, guarded.
                     let key = |j: usize| unsafe { src.offset(s + j as isize * src_step).read() }.key();
                     // A key that somebody else's write has moved out of range meanwhile is cut off.
-                    items.extend((0..n).map(|j| P::pack((key(j).wrapping_sub(base) & mask) ^ flip, j)));
+                    for range in threads::turns(n, STEP) {
+                        items.extend(range.map(|j| P::pack((key(j).wrapping_sub(base) & mask) ^ flip, j)));
+                    }
                     let picked: &[P] = match pick {
                         Pick::First(k) if k == n => {
                             sort_packed(&mut items, &mut room);
@@ -286,8 +297,8 @@ fn order_lines<E: Ordered, P: Packed>(
                             &items[k..=k]
                         }
                     };
-                    for (r, item) in picked.iter().enumerate() {
-                        let position = item.position();
+                    for r in threads::turns(picked.len(), STEP).flatten() {
+                        let position = picked[r].position();
                         // SAFETY: places of this line in the results, and a position in it; guarded, and lines are apart.
                         unsafe {
                             val.offset(v + r as isize * val_step)
@@ -333,7 +344,7 @@ pub(crate) fn groups(of: &Operand<'_>, n: usize, width: usize, neighbours_only: 
             },
             (false, _) => {
                 let mut order: Vec<usize> = (0..n).collect();
-                order.sort_by(|&a, &b| row(a).cmp(row(b)));
+                sort_in_turns(&mut order, |&a, &b| row(a).cmp(row(b)).then(a.cmp(&b)));
                 group_by(n, order.into_iter(), equal, members)
             }
             (true, _) => group_by(n, 0..n, equal, members),
@@ -341,8 +352,23 @@ pub(crate) fn groups(of: &Operand<'_>, n: usize, width: usize, neighbours_only: 
     })
 }
 
+/// Sorts items of which none equals another, or equal ones are alike, and asks meanwhile whether to stop.
+fn sort_in_turns<T>(items: &mut [T], compare: impl Fn(&T, &T) -> std::cmp::Ordering) {
+    let mut compared = 0u32;
+    items.sort_unstable_by(|a, b| {
+        compared = compared.wrapping_add(1);
+        if compared.is_multiple_of(1 << 16) {
+            threads::stop_if_wanted();
+        }
+        compare(a, b)
+    });
+}
+
 fn sorted<P: Packed>(n: usize, key: impl Fn(usize) -> u64) -> Vec<P> {
-    let mut items: Vec<P> = (0..n).map(|i| P::pack(key(i), i)).collect();
+    let mut items: Vec<P> = Vec::with_capacity(n);
+    for range in threads::turns(n, STEP) {
+        items.extend(range.map(|i| P::pack(key(i), i)));
+    }
     sort_packed(&mut items, &mut Vec::new());
     items
 }
@@ -374,7 +400,10 @@ fn group_by(
 ) -> Groups {
     let mut g = Groups { first: Vec::new(), group: vec![0; if members { n } else { 0 }], count: Vec::new() };
     let mut previous = None;
-    for i in order {
+    for (at, i) in order.enumerate() {
+        if at % (1 << 16) == 0 {
+            threads::stop_if_wanted();
+        }
         if previous.is_none_or(|p| !equal(p, i)) {
             g.first.push(i as i64);
             g.count.push(0);
@@ -396,7 +425,7 @@ pub(super) fn sorted_keys(of: &Operand<'_>) -> Vec<u64> {
         let src = element_ptr(of).cast::<E>();
         // SAFETY: `n` elements, guarded by the caller.
         let mut keys: Vec<u64> = (0..n).map(|i| unsafe { src.add(i).read() }.key()).filter(|&k| Some(k) != <E as Ordered>::NAN).collect();
-        keys.sort_unstable();
+        sort_in_turns(&mut keys, u64::cmp);
         keys
     })
 }

@@ -42,7 +42,7 @@ impl<'a, const K: usize> Part<'a, K> {
     /// Calls `part` with the box, or with pieces of it one after the other, between which it may be stopped.
     fn in_turn<E>(self, ns: f64, part: &dyn Fn(Part<'_, K>) -> Result<(), E>) -> Result<(), E> {
         match self.cut() {
-            Some(cut) => threads::in_turn(cut.len(), ns * cut.width() as f64, |range| cut.part(range, part)),
+            Some(cut) => threads::turns(cut.len(), ns * cut.width() as f64).try_for_each(|range| cut.part(range, part)),
             None => part(self),
         }
     }
