@@ -54,6 +54,22 @@ impl<T> FromIterator<T> for MostlyTwo<T> {
     }
 }
 
+impl<T> MostlyTwo<T> {
+    /// Appends an item.
+    #[inline]
+    pub fn push(&mut self, item: T) {
+        *self = match std::mem::replace(self, MostlyTwo::None) {
+            MostlyTwo::None => MostlyTwo::One(item),
+            MostlyTwo::One(first) => MostlyTwo::Two([first, item]),
+            MostlyTwo::Two([first, second]) => MostlyTwo::More(Box::new(vec![first, second, item])),
+            MostlyTwo::More(mut items) => {
+                items.push(item);
+                MostlyTwo::More(items)
+            }
+        };
+    }
+}
+
 impl<T> Deref for MostlyOne<T> {
     type Target = [T];
     #[inline]
@@ -112,6 +128,9 @@ mod tests {
             let items: Vec<i64> = (0..n).collect();
             assert_eq!(items[..], *items.iter().copied().collect::<MostlyOne<i64>>());
             assert_eq!(items[..], *items.iter().copied().collect::<MostlyTwo<i64>>());
+            let mut pushed = MostlyTwo::None;
+            items.iter().for_each(|item| pushed.push(*item));
+            assert_eq!(items[..], *pushed);
         }
     }
 }

@@ -10,7 +10,7 @@ mod read;
 
 pub use create::{default_dtype, set_default_dtype};
 pub use format::{Elements, PrintChange, PrintOptions, repr, size_repr};
-pub(crate) use identity::{Creation, Extra};
+pub(crate) use identity::{Creation, Extra, HookLists};
 pub use read::Value;
 
 use crate::autograd::node::Edge;

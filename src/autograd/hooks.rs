@@ -190,11 +190,11 @@ impl Tensor {
                 }))
             }
             None => {
-                self.extra().hooks.tensor.lock().push((id, hook));
+                self.extra().hooks.lists().tensor.lock().push((id, hook));
                 let weak = Arc::downgrade(&self.0);
                 Ok(HookHandle::new(id, move |id| {
                     if let Some(leaf) = weak.upgrade() {
-                        remove(&Tensor(leaf).extra().hooks.tensor, |h| h.0 == id);
+                        remove(&Tensor(leaf).extra().hooks.lists().tensor, |h| h.0 == id);
                     }
                 }))
             }
@@ -213,11 +213,11 @@ impl Tensor {
             bail!(runtime "register_post_accumulate_grad_hook", "post accumulate grad hooks cannot be registered on non-leaf tensors");
         }
         let id = next_id();
-        self.extra().hooks.post.lock().push((id, Arc::new(hook)));
+        self.extra().hooks.lists().post.lock().push((id, Arc::new(hook)));
         let weak = Arc::downgrade(&self.0);
         Ok(HookHandle::new(id, move |id| {
             if let Some(leaf) = weak.upgrade() {
-                remove(&Tensor(leaf).extra().hooks.post, |h| h.0 == id);
+                remove(&Tensor(leaf).extra().hooks.lists().post, |h| h.0 == id);
             }
         }))
     }

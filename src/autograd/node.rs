@@ -9,7 +9,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::few::{MostlyOne, MostlyTwo};
 use crate::shape::Dims;
-use crate::tensor::Tensor;
+use crate::tensor::{Body, Tensor};
 use once_cell::race::OnceBox;
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -231,6 +231,14 @@ enum Spare {
     Always = 1,
 }
 
+impl Meta {
+    /// Those of a tensor that is this now.
+    #[inline]
+    pub(crate) fn of(body: &Body) -> Meta {
+        Meta { sizes: body.layout.sizes.clone(), dtype: body.dtype }
+    }
+}
+
 impl Edge {
     /// An edge to output `nr` of a node.
     #[inline]
@@ -261,10 +269,14 @@ impl Edge {
     }
 }
 
+/// Nodes whose last edge was dropped while another node is being taken apart.
+struct Trash {
+    sweeping: Cell<bool>,
+    nodes: RefCell<Vec<NodeRef>>,
+}
+
 thread_local! {
-    /// Nodes whose last edge was dropped while another node is being taken apart.
-    static TRASH: RefCell<Vec<NodeRef>> = const { RefCell::new(Vec::new()) };
-    static SWEEPING: Cell<bool> = const { Cell::new(false) };
+    static TRASH: Trash = const { Trash { sweeping: Cell::new(false), nodes: RefCell::new(Vec::new()) } };
     static SEQUENCE: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
@@ -273,6 +285,7 @@ impl Drop for Edge {
     fn drop(&mut self) {
         if let Some(node) = self.node.take()
             && Arc::strong_count(&node) == 1
+            && !node.is_accumulation()
         {
             discard(node);
         }
@@ -282,17 +295,20 @@ impl Drop for Edge {
 /// Drops a node that nobody else holds. Every way from node to node leads through an edge (next edges, the history of saved
 /// tensors), so whatever this frees in turn queues up here instead of recursing.
 pub(super) fn discard(node: NodeRef) {
-    if SWEEPING.try_with(|s| s.replace(true)).unwrap_or(true) {
-        // Either a sweep is under way below us on the stack, or the thread is ending and has no queue any more.
-        let mut node = Some(node);
-        let _ = TRASH.try_with(|t| t.borrow_mut().push(node.take().expect("pushed once")));
-        return;
-    }
-    drop(node);
-    while let Ok(Some(next)) = TRASH.try_with(|t| t.borrow_mut().pop()) {
-        drop(next);
-    }
-    let _ = SWEEPING.try_with(|s| s.set(false));
+    // A thread that is ending has no queue any more: there the node goes as it came.
+    let _ = TRASH.try_with(|trash| {
+        if trash.sweeping.replace(true) {
+            // A sweep is under way below us on the stack.
+            trash.nodes.borrow_mut().push(node);
+            return;
+        }
+        let mut next = Some(node);
+        while let Some(node) = next {
+            drop(node);
+            next = trash.nodes.borrow_mut().pop();
+        }
+        trash.sweeping.set(false);
+    });
 }
 
 /// One counter for the process, handed out in blocks so that threads do not contend for it. A block is so long that what

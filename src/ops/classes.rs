@@ -104,8 +104,8 @@ fn nll_backward(c: &Context<'_>) -> Result<Grads> {
     let for_x = c.when(0, |g| {
         let (target, weight) = (c.index(1)?, c.opt_input(1)?);
         let g = match c.str(4) {
-            "mean" => divide(&g, targets("nll_loss", &target, weight.as_ref(), c.sizes(0), c.int(3)?)?.total())?,
-            _ => g,
+            "mean" => divide(g, targets("nll_loss", &target, weight.as_ref(), c.sizes(0), c.int(3)?)?.total())?,
+            _ => g.clone(),
         };
         let g = if c.str(4) == "none" { g } else { g.expand(ints(&target.sizes()))? };
         g.class_put(&target, weight, ints(c.sizes(0)), c.int(3)?)
@@ -254,7 +254,7 @@ op! {
                 let for_g = c.when(0, |h| {
                     let weight = c.opt_input(1)?;
                     let row = if c.ints(3)?.len() > 2 { &NLL_LOSS_2D_RAW } else { &NLL_LOSS_RAW };
-                    super::apply::call_into(row, smallvec![Arg::Tensor(h), Arg::Tensor(c.index(1)?), weight.into(), Arg::Int(c.int(4)?), Arg::Str("none".into())])
+                    super::apply::call_into(row, smallvec![Arg::Tensor(h.clone()), Arg::Tensor(c.index(1)?), weight.into(), Arg::Int(c.int(4)?), Arg::Str("none".into())])
                 })?;
                 Ok(smallvec![for_g, None])
             }),

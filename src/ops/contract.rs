@@ -183,13 +183,13 @@ op! {
             },
             backward: Some(|c| {
                 // The triple product is the same for every cyclic order of its factors.
-                let crossed = |x: Tensor, y: Tensor| -> Result<Tensor> {
-                    super::apply::call_into(&LINALG_CROSS, smallvec![Arg::Tensor(x), Arg::Tensor(y), Arg::Int(c.int(2)?)])
+                let crossed = |x: &Tensor, y: &Tensor| -> Result<Tensor> {
+                    super::apply::call_into(&LINALG_CROSS, smallvec![Arg::Tensor(x.clone()), Arg::Tensor(y.clone()), Arg::Int(c.int(2)?)])
                 };
                 let back = |k: usize, g: Tensor| super::to_dtype(&super::sum_to_size(&g, c.sizes(k))?, c.dtype(k));
                 Ok(smallvec![
-                    c.when(0, |g| back(0, crossed(c.input(1)?.expand(&g.sizes())?, g)?))?,
-                    c.when(1, |g| back(1, crossed(g.clone(), c.input(0)?.expand(&g.sizes())?)?))?,
+                    c.when(0, |g| back(0, crossed(&c.input(1)?.expand(&g.sizes())?, g)?))?,
+                    c.when(1, |g| back(1, crossed(g, &c.input(0)?.expand(&g.sizes())?)?))?,
                 ])
             }),
             saves: FACTORS,

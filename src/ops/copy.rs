@@ -29,7 +29,7 @@ op! {
             forward: |a| {
                 let body = a.tensor(0)?.body();
                 let layout = formatted("clone", &body.layout, a.str(1))?;
-                Ok(smallvec![Tensor::from_shared(copy_into_layout("clone", &body, layout)?)])
+                Ok(smallvec![Tensor::from_body(copy_into_layout("clone", &body, layout)?)])
             },
             backward: Some(|c| Ok(smallvec![c.grad(0)])),
             saves: &[],
@@ -129,21 +129,21 @@ pub(super) fn dense_like(layout: &Layout) -> Layout {
 
 /// A copy of a body in fresh memory.
 pub(crate) fn duplicate(op: &'static str, body: &Body) -> Result<Arc<Body>> {
-    copy_into_layout(op, body, dense_like(&body.layout))
+    copy_into_layout(op, body, dense_like(&body.layout)).map(Arc::new)
 }
 
 /// A row-major copy of a body.
 pub(crate) fn contiguous(op: &'static str, body: &Body) -> Result<Arc<Body>> {
-    copy_into_layout(op, body, Layout::contiguous(body.layout.sizes.clone()))
+    copy_into_layout(op, body, Layout::contiguous(body.layout.sizes.clone())).map(Arc::new)
 }
 
-fn copy_into_layout(op: &'static str, body: &Body, layout: Layout) -> Result<Arc<Body>> {
+fn copy_into_layout(op: &'static str, body: &Body, layout: Layout) -> Result<Body> {
     let out = Body::new(Storage::uninit(op, layout.numel() * body.dtype.size())?, layout, body.dtype);
     let _fresh = Stoppable::fresh_if_long(out.layout.numel());
     if !cpu::single::spread(&body.operand(), &out.operand()) {
         convert(op, body, &out)?;
     }
-    Ok(Arc::new(out))
+    Ok(out)
 }
 
 /// Writes the elements of one body, broadcast, to another, converting.
@@ -247,12 +247,17 @@ pub fn sum_to_size(t: &Tensor, sizes: &[usize]) -> Result<Tensor> {
 }
 
 /// A copy of a gradient that lies in memory as `like` does, differentiable if recording is on.
-pub fn copy_like(t: &Tensor, like: &Tensor) -> Result<Tensor> {
+pub fn copy_like(mut t: Tensor, like: &Tensor) -> Result<Tensor> {
     if mode::is_grad_enabled() && t.requires_grad() {
         return t.copy();
     }
-    let layout = dense_like(&like.body().layout);
-    Ok(Tensor::from_shared(copy_into_layout("clone", &t.body(), layout)?))
+    let layout = dense_like(&like.state().body.layout);
+    // What nobody else holds becomes its own copy.
+    if let Some(body) = t.state_mut().and_then(|state| Arc::get_mut(&mut state.body)) {
+        *body = copy_into_layout("clone", body, layout)?;
+        return Ok(t);
+    }
+    Ok(Tensor::from_body(copy_into_layout("clone", &t.body(), layout)?))
 }
 
 /// `a + b` as a new tensor.

@@ -150,7 +150,7 @@ op! {
             backward: Some(|c| {
                 Ok(smallvec![c.when(0, |g| {
                     let index = c.index(1)?;
-                    let rows = Tensor::embedding(&g, &index, -1, false, false)?;
+                    let rows = Tensor::embedding(g, &index, -1, false, false)?;
                     match weights(&index, c.int(2)? as usize, c.int(3)?, c.bool(4), g.dtype())? {
                         Some(w) => rows.mul(&w),
                         None => Ok(rows),

@@ -1,5 +1,6 @@
 //! Tensors made from nothing: the few that Rust code needs everywhere.
 
+use crate::backend::cpu::memory::set_element;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::scalar::Scalar;
@@ -34,8 +35,13 @@ pub fn full(sizes: &[usize], value: Scalar, dtype: DType) -> Result<Tensor> {
     let n = checked_numel("full", sizes)?;
     let bytes = n.saturating_mul(dtype.size());
     let body = Body::new(Storage::uninit("full", bytes)?, Layout::contiguous(sizes.into()), dtype);
-    let _fresh = Stoppable::fresh_if_long(n);
-    fill(&body, value)?;
+    if n == 1 {
+        // Nobody else holds the memory yet.
+        set_element(&body.storage, 0, dtype, value);
+    } else {
+        let _fresh = Stoppable::fresh_if_long(n);
+        fill(&body, value)?;
+    }
     Ok(Tensor::from_body(body))
 }
 
@@ -54,11 +60,11 @@ pub(crate) fn fill(body: &Body, value: Scalar) -> Result<()> {
     }
     if body.layout.numel() == 1 {
         let _guards = Guards::take([], [&body.storage]);
-        crate::backend::cpu::memory::set_element(&body.storage, body.layout.offset, body.dtype, value);
+        set_element(&body.storage, body.layout.offset, body.dtype, value);
         return Ok(());
     }
     let one = Storage::uninit("fill_", 8)?;
-    crate::backend::cpu::memory::set_element(&one, 0, body.dtype, value);
+    set_element(&one, 0, body.dtype, value);
     let source = Body::new(one, Layout::contiguous(Default::default()), body.dtype);
     crate::backend::cpu::index::fill(&body.operand(), &source.operand());
     Ok(())

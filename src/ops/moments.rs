@@ -109,7 +109,7 @@ fn backward(c: &Context<'_>, want: Want) -> Result<Grads> {
     let mean = match c.grad(1) {
         Some(g) => {
             let n = dims.iter().map(|&d| sizes[d]).product::<usize>() as f64;
-            Some(restore(&divide(&g, n)?, sizes, &dims, keepdim)?)
+            Some(restore(&divide(&g, n)?, sizes, &dims, keepdim, c.dtype(0))?)
         }
         None => None,
     };

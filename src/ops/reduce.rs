@@ -90,31 +90,30 @@ pub(super) fn finish(aligned: Body, dims: &[usize], keepdim: bool) -> Tensor {
         return Tensor::from_body(aligned);
     }
     let sizes = aligned.layout.sizes.iter().enumerate().filter(|(d, _)| !dims.contains(d)).map(|(_, &s)| s).collect();
-    Tensor::from_body(aligned.with_layout(Layout::contiguous(sizes)))
+    Tensor::from_body(Body { layout: Layout::contiguous(sizes), ..aligned })
 }
 
 /// Reduces dimensions, computing in the compute type of `dtype`, in which the result is.
 pub(super) fn reduce(
     op: &'static str,
-    t: &Tensor,
+    body: &Body,
     dims: &[usize],
     keepdim: bool,
     dtype: DType,
     how: Reduce,
 ) -> Result<Tensor> {
     static READS: [[OnceLock<Executable>; 4]; 4] = [const { [const { OnceLock::new() }; 4] }; 4];
-    let body = t.body();
     let (from, to) = (body.dtype.compute(), dtype.compute());
     let read = READS[from as usize][to as usize]
         .get_or_init(|| Executable::new(trace(&[from], &[], |x, _| vec![x[0].cast(to)])));
     let sizes = &body.layout.sizes;
-    let out = run(op, read, sizes, &[&body], &[], (aligned(sizes, dims), dtype), how)?;
+    let out = run(op, read, sizes, &[body], &[], (aligned(sizes, dims), dtype), how)?;
     Ok(finish(out, dims, keepdim))
 }
 
 /// The dtype of a sum: that asked for, int64 for integers, else the input's.
-pub(super) fn sum_dtype(t: &Tensor, asked: Option<DType>) -> DType {
-    asked.unwrap_or_else(|| if t.dtype().category() == Category::Float { t.dtype() } else { DType::I64 })
+pub(super) fn sum_dtype(input: DType, asked: Option<DType>) -> DType {
+    asked.unwrap_or(if input.category() == Category::Float { input } else { DType::I64 })
 }
 
 /// A gradient (or any reduced result) with the reduced dimensions put back as 1.
@@ -122,21 +121,29 @@ pub(super) fn align(t: &Tensor, sizes: &[usize], dims: &[usize], keepdim: bool) 
     if keepdim || sizes.is_empty() { Ok(t.clone()) } else { t.reshape(&aligned(sizes, dims)) }
 }
 
-/// A gradient of a reduced result, seen in the shape of the input: dimensions put back, then expanded.
-pub(super) fn restore(grad: &Tensor, sizes: &[usize], dims: &[usize], keepdim: bool) -> Result<Tensor> {
-    spread(&align(grad, sizes, dims, keepdim)?, sizes)
+/// A gradient of a reduced result, seen in the shape of the input and in its dtype: dimensions put back, then expanded.
+pub(super) fn restore(
+    grad: &Tensor,
+    sizes: &[usize],
+    dims: &[usize],
+    keepdim: bool,
+    dtype: DType,
+) -> Result<Tensor> {
+    spread(&align(grad, sizes, dims, keepdim)?, sizes, dtype)
 }
 
-/// A gradient expanded to the shape of the input.
-fn spread(grad: &Tensor, sizes: &[usize]) -> Result<Tensor> {
-    if mode::is_grad_enabled() {
-        return grad.expand(ints(sizes));
+/// A gradient expanded to the shape of the input, in its dtype.
+fn spread(grad: &Tensor, sizes: &[usize], dtype: DType) -> Result<Tensor> {
+    if !mode::is_grad_enabled() {
+        // What nobody differentiates needs no history, and a view is nothing but another layout.
+        let body = &grad.state().body;
+        if body.dtype == dtype {
+            let strides = body.layout.broadcast_strides(sizes);
+            let layout = Layout { sizes: sizes.into(), strides, offset: body.layout.offset };
+            return Ok(Tensor::from_body(body.with_layout(layout)));
+        }
     }
-    // What nobody differentiates needs no history, and a view is nothing but another layout.
-    let body = grad.body();
-    let strides = body.layout.broadcast_strides(sizes);
-    let layout = Layout { sizes: sizes.into(), strides, offset: body.layout.offset };
-    Ok(Tensor::from_body(body.with_layout(layout)))
+    super::to_dtype(grad, dtype)?.expand(ints(sizes))
 }
 
 /// Sizes or dimensions as an argument.
@@ -177,7 +184,7 @@ fn check_not_empty_as(op: &'static str, sizes: &[usize], dims: Option<&[i64]>) -
 pub(super) fn average(op: &'static str, t: &Tensor, dims: &[usize], dtype: DType) -> Result<Body> {
     static QUOTIENT: PerType = PerType::new();
     let ty = dtype.compute();
-    let sum = reduce(op, t, dims, true, ty.dtype(), Reduce::Sum)?.body();
+    let sum = reduce(op, &t.body(), dims, true, ty.dtype(), Reduce::Sum)?.body();
     let n = dims.iter().map(|&d| t.sizes()[d]).product::<usize>() as f64;
     let sizes = &sum.layout.sizes;
     let quotient = QUOTIENT.get(ty, &[ty], &[ty], |x, s| x[0] / s[0]);
@@ -197,7 +204,7 @@ fn mean(a: &Args, dims: &[usize], keepdim: bool, dtype: Option<DType>) -> Result
 /// The gradient of a mean.
 fn mean_backward(c: &Context<'_>, dims: &[usize], keepdim: bool) -> Result<Grads> {
     let n = dims.iter().map(|&d| c.sizes(0)[d]).product::<usize>() as f64;
-    Ok(smallvec![c.when(0, |g| restore(&divide(&super::to_dtype(&g, c.dtype(0))?, n)?, c.sizes(0), dims, keepdim))?])
+    Ok(smallvec![c.when(0, |g| restore(&divide(&super::to_dtype(g, c.dtype(0))?, n)?, c.sizes(0), dims, keepdim, c.dtype(0)))?])
 }
 
 /// A tensor divided by a number.
@@ -221,7 +228,8 @@ fn extreme(
 ) -> Result<Tensor> {
     let t = a.tensor(0)?;
     check_not_empty_as(op, &t.sizes(), named)?;
-    reduce(op, t, dims, keepdim, t.dtype(), how)
+    let body = t.body();
+    reduce(op, &body, dims, keepdim, body.dtype, how)
 }
 
 /// The gradient of an extreme: shared evenly by the elements that equal it. `nan`: whether NaN equals NaN here.
@@ -309,10 +317,11 @@ op! {
     SUM_ALL sum_all as "sum"(self; dtype: OptDType = None) -> Tensor = "SumBackward0", METHOD | FUNCTION,
         S(Structured {
             forward: |a| {
-                let t = a.tensor(0)?;
-                Ok(smallvec![reduce("sum", t, &all(t.rank()), false, sum_dtype(t, a.opt_dtype(1)), Reduce::Sum)?])
+                let x = a.tensor(0)?.body();
+                let dtype = sum_dtype(x.dtype, a.opt_dtype(1));
+                Ok(smallvec![reduce("sum", &x, &all(x.layout.rank()), false, dtype, Reduce::Sum)?])
             },
-            backward: Some(|c| Ok(smallvec![c.when(0, |g| spread(&super::to_dtype(&g, c.dtype(0))?, c.sizes(0)))?])),
+            backward: Some(|c| Ok(smallvec![c.when(0, |g| spread(g, c.sizes(0), c.dtype(0)))?])),
             saves: &[],
         });
     /// The sum over dimensions (all for `None` or an empty list), pairwise. Integers and bools sum to int64 unless `dtype`
@@ -323,13 +332,13 @@ op! {
     SUM sum(self, dim: OptInts, keepdim: Bool = false; dtype: OptDType = None) -> Tensor = "SumBackward1", METHOD | FUNCTION | OUT,
         S(Structured {
             forward: |a| {
-                let t = a.tensor(0)?;
-                let dims = dims("sum", a, 1, t.rank())?;
-                Ok(smallvec![reduce("sum", t, &dims, a.bool(2), sum_dtype(t, a.opt_dtype(3)), Reduce::Sum)?])
+                let x = a.tensor(0)?.body();
+                let (dims, dtype) = (dims("sum", a, 1, x.layout.rank())?, sum_dtype(x.dtype, a.opt_dtype(3)));
+                Ok(smallvec![reduce("sum", &x, &dims, a.bool(2), dtype, Reduce::Sum)?])
             },
             backward: Some(|c| {
                 let dims = dims("sum", c, 1, c.sizes(0).len())?;
-                Ok(smallvec![c.when(0, |g| restore(&super::to_dtype(&g, c.dtype(0))?, c.sizes(0), &dims, c.bool(2)))?])
+                Ok(smallvec![c.when(0, |g| restore(g, c.sizes(0), &dims, c.bool(2), c.dtype(0)))?])
             }),
             saves: &[],
         }),
@@ -371,10 +380,10 @@ op! {
                 static NUMBERS: PerType = PerType::new();
                 let t = a.tensor(0)?;
                 let dims = dims("nansum", a, 1, t.rank())?;
-                let dtype = sum_dtype(t, a.opt_dtype(3));
+                let dtype = sum_dtype(t.dtype(), a.opt_dtype(3));
                 if !t.dtype().is_float() || t.dtype().compute() != dtype.compute() {
                     let t = super::to_dtype(t, dtype)?;
-                    return Ok(smallvec![reduce("nansum", &t, &dims, a.bool(2), dtype, Reduce::Sum)?]);
+                    return Ok(smallvec![reduce("nansum", &t.body(), &dims, a.bool(2), dtype, Reduce::Sum)?]);
                 }
                 let x = t.body();
                 let ty = dtype.compute();
@@ -386,7 +395,7 @@ op! {
             backward: Some(|c| {
                 let dims = dims("nansum", c, 1, c.sizes(0).len())?;
                 Ok(smallvec![c.when(0, |g| {
-                    let g = restore(&super::to_dtype(&g, c.dtype(0))?, c.sizes(0), &dims, c.bool(2))?;
+                    let g = restore(g, c.sizes(0), &dims, c.bool(2), c.dtype(0))?;
                     g.where_number(c.input(0)?.detach())
                 })?])
             }),
@@ -435,8 +444,9 @@ op! {
     PROD_ALL prod_all as "prod"(self; dtype: OptDType = None) -> Tensor = "ProdBackward0", METHOD | FUNCTION,
         S(Structured {
             forward: |a| {
-                let t = a.tensor(0)?;
-                Ok(smallvec![reduce("prod", t, &all(t.rank()), false, sum_dtype(t, a.opt_dtype(1)), Reduce::Prod)?])
+                let x = a.tensor(0)?.body();
+                let dtype = sum_dtype(x.dtype, a.opt_dtype(1));
+                Ok(smallvec![reduce("prod", &x, &all(x.layout.rank()), false, dtype, Reduce::Prod)?])
             },
             backward: Some(|c| Ok(smallvec![c.when(0, |g| {
                 let x = super::to_dtype(&c.input(0)?, g.dtype())?;
@@ -453,9 +463,9 @@ op! {
     PROD prod(self, dim: Int, keepdim: Bool = false; dtype: OptDType = None) -> Tensor = "ProdBackward1", METHOD | FUNCTION | OUT,
         S(Structured {
             forward: |a| {
-                let t = a.tensor(0)?;
-                let dims = dims("prod", a, 1, t.rank())?;
-                Ok(smallvec![reduce("prod", t, &dims, a.bool(2), sum_dtype(t, a.opt_dtype(3)), Reduce::Prod)?])
+                let x = a.tensor(0)?.body();
+                let (dims, dtype) = (dims("prod", a, 1, x.layout.rank())?, sum_dtype(x.dtype, a.opt_dtype(3)));
+                Ok(smallvec![reduce("prod", &x, &dims, a.bool(2), dtype, Reduce::Prod)?])
             },
             backward: Some(|c| Ok(smallvec![c.when(0, |g| {
                 let dims = dims("prod", c, 1, c.sizes(0).len())?;
@@ -519,7 +529,7 @@ op! {
                 if let Some(d) = dims.iter().find(|&&d| sizes[d] == 0) {
                     bail!(index "aminmax", "aminmax: Expected reduction dim {d} to have non-zero size.");
                 }
-                let one = |how| reduce("aminmax", t, &dims, a.bool(2), t.dtype(), how);
+                let one = |how| reduce("aminmax", &t.body(), &dims, a.bool(2), t.dtype(), how);
                 Ok(smallvec![one(Reduce::Min)?, one(Reduce::Max)?])
             },
             backward: Some(|c| {
@@ -614,7 +624,7 @@ op! {
                     bail!(not_implemented "trace", "\"trace\" not implemented for 'Bool'");
                 }
                 let diagonal = main_diagonal(&t.body());
-                Ok(smallvec![reduce("trace", &diagonal, &[0], false, sum_dtype(t, None), Reduce::Sum)?])
+                Ok(smallvec![reduce("trace", &diagonal.body(), &[0], false, sum_dtype(t.dtype(), None), Reduce::Sum)?])
             },
             backward: Some(|c| Ok(smallvec![c.when(0, |g| {
                 let (rows, columns) = (c.sizes(0)[0], c.sizes(0)[1]);

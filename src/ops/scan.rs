@@ -36,7 +36,7 @@ fn product_backward(c: &Context<'_>, reverse: bool) -> Result<Grads> {
     Ok(smallvec![c.when(0, |g| {
         let x = super::to_dtype(&c.input(0)?, g.dtype())?;
         let before = c.output(0)?.shift(c.int(1)?, reverse, 1.0)?;
-        let after = x.recurrence(&g, c.int(1)?, !reverse, true)?;
+        let after = x.recurrence(g, c.int(1)?, !reverse, true)?;
         super::to_dtype(&before.mul(&after)?, c.dtype(0))
     })?])
 }
@@ -59,7 +59,7 @@ op! {
     /// `IndexError` for a dimension that is not there.
     CUMSUM cumsum(self, dim: Int; dtype: OptDType = None) -> Tensor = "CumsumBackward0", METHOD | FUNCTION | INPLACE | OUT,
         S(Structured {
-            forward: |a| running("cumsum", a, sum_dtype(a.tensor(0)?, a.opt_dtype(2)), Scan::Sum, false),
+            forward: |a| running("cumsum", a, sum_dtype(a.tensor(0)?.dtype(), a.opt_dtype(2)), Scan::Sum, false),
             backward: Some(|c| Ok(smallvec![c.when(0, |g| super::to_dtype(&g.cumsum_reverse(c.int(1)?)?, c.dtype(0)))?])),
             saves: &[],
         }),
@@ -71,7 +71,7 @@ op! {
     /// `IndexError` for a dimension that is not there.
     CUMPROD cumprod(self, dim: Int; dtype: OptDType = None) -> Tensor = "CumprodBackward0", METHOD | FUNCTION | INPLACE | OUT,
         S(Structured {
-            forward: |a| running("cumprod", a, sum_dtype(a.tensor(0)?, a.opt_dtype(2)), Scan::Prod, false),
+            forward: |a| running("cumprod", a, sum_dtype(a.tensor(0)?.dtype(), a.opt_dtype(2)), Scan::Prod, false),
             backward: Some(|c| product_backward(c, false)),
             saves: &[Save::Input(0), Save::Output(0)],
         }),
@@ -93,7 +93,7 @@ op! {
                 // sum over i >= k of g[i] exp(x[k] - y[i]), as a recurrence over exp(y[k] - y[k + 1]) <= 1.
                 let (x, y) = (c.input(0)?, c.output(0)?);
                 let next = y.shift(c.int(1)?, true, f64::INFINITY)?;
-                let after = y.exp_ratio(&next)?.recurrence(&g, c.int(1)?, true, false)?;
+                let after = y.exp_ratio(&next)?.recurrence(g, c.int(1)?, true, false)?;
                 after.mul(&x.exp_ratio(&y)?)
             })?])),
             saves: &[Save::Input(0), Save::Output(0)],

@@ -111,8 +111,8 @@ fn forward(a: &Args) -> Result<Outputs> {
 }
 
 /// A gradient that reaches the first operand: all of it, or only where nothing was brought.
-fn kept(c: &Context<'_>, g: Tensor) -> Result<Tensor> {
-    if c.bool(5) { Ok(g) } else { g.scatter_value(c.int(1)?, c.index(2)?, Scalar::Int(0)) }
+fn kept(c: &Context<'_>, g: &Tensor) -> Result<Tensor> {
+    if c.bool(5) { Ok(g.clone()) } else { g.scatter_value(c.int(1)?, c.index(2)?, Scalar::Int(0)) }
 }
 
 fn backward(c: &Context<'_>) -> Result<Grads> {
@@ -122,7 +122,7 @@ fn backward(c: &Context<'_>) -> Result<Grads> {
         How::Mean => {
             let counts = counts(c, &grad)?;
             let share = grad.true_divide(&counts)?;
-            let own = if c.needs(0) { Some(kept(c, share.clone())?) } else { None };
+            let own = if c.needs(0) { Some(kept(c, &share)?) } else { None };
             Ok(smallvec![own, c.when(1, |_| source_grad(c, &share))?])
         }
         How::Max | How::Min => extreme_backward(c, &grad),
@@ -148,7 +148,7 @@ fn extreme_backward(c: &Context<'_>, grad: &Tensor) -> Result<Grads> {
     let source_is = super::to_dtype(&corner(&source, &index.sizes())?.eq(result.gather(dim, &index)?)?, dtype)?;
     let winners = own_is.scatter_add(dim, &index, &source_is)?;
     let share = grad.true_divide(&winners)?;
-    let to_own = if c.needs(0) { Some(kept(c, share.mul(&own_is)?)?) } else { None };
+    let to_own = if c.needs(0) { Some(kept(c, &share.mul(&own_is)?)?) } else { None };
     let to_source = if c.needs(1) {
         let part = share.gather(dim, &index)?.mul(&source_is)?;
         Some(super::address::filled_up(&part, c.sizes(1))?)
@@ -177,7 +177,7 @@ fn product_backward(c: &Context<'_>, grad: &Tensor) -> Result<Grads> {
     };
     let to_own = if c.needs(0) {
         let others = own.masked_fill(own.detach().eq(Scalar::Int(0))?, Scalar::Int(1))?;
-        Some(kept(c, grad.mul(&again(&others, &source)?)?.true_divide(&others)?)?)
+        Some(kept(c, &grad.mul(&again(&others, &source)?)?.true_divide(&others)?)?)
     } else {
         None
     };

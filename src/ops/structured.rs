@@ -9,13 +9,13 @@ use crate::autograd::node::{Backward, Call, Edge, Edges, Grads, Meta, Node, Save
 use crate::autograd::saved::{self, SavedTensor, freed};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::few::MostlyOne;
 use crate::shape::Layout;
 use crate::sync::lock::Mutex;
-use crate::tensor::{Body, Tensor};
+use crate::tensor::Tensor;
 use crate::threads::Stoppable;
 use smallvec::SmallVec;
 use std::borrow::Cow;
-use std::sync::Arc;
 
 /// A structured row.
 pub struct Structured {
@@ -61,9 +61,9 @@ impl Context<'_> {
     }
 
     /// The gradient for edge `k`, computed only if it is asked for and there is one for result 0.
-    pub fn when(&self, k: usize, f: impl FnOnce(Tensor) -> Result<Tensor>) -> Result<Option<Tensor>> {
-        match self.grad(0) {
-            Some(g) if self.needs(k) => f(g).map(Some),
+    pub fn when(&self, k: usize, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Option<Tensor>> {
+        match self.grads.first() {
+            Some(Some(g)) if self.needs(k) => f(g).map(Some),
             _ => Ok(None),
         }
     }
@@ -169,7 +169,7 @@ struct StructuredBackward {
     op: &'static Op,
     name: &'static str,
     /// The arguments, tensors taken out.
-    args: Args,
+    args: Box<[Arg]>,
     /// For each edge what the tensor was; `None` if it was not given.
     inputs: SmallVec<[Option<Meta>; 2]>,
     layout: Option<Box<Layout>>,
@@ -237,7 +237,11 @@ pub(super) fn record_as(
 ) -> Result<()> {
     let tensors = edge_tensors(op, args);
     let needs = |k: usize| tensors.get(k).is_some_and(|t| t.is_some_and(|t| t.requires_grad()));
-    if !(0..tensors.len()).any(needs) || !outputs.iter().any(|o| o.dtype().is_float()) {
+    if !(0..tensors.len()).any(needs) {
+        return Ok(());
+    }
+    let results: MostlyOne<Meta> = outputs.iter().map(|o| Meta::of(&o.state().body)).collect();
+    if !results.iter().any(|meta| meta.dtype.is_float()) {
         return Ok(());
     }
     let mut saved = SmallVec::new();
@@ -264,46 +268,57 @@ pub(super) fn record_as(
         };
         saved.push((save, value));
     }
-    let meta = |b: Arc<Body>| Meta { sizes: b.layout.sizes.clone(), dtype: b.dtype };
-    let edges = tensors.iter().map(|t| t.map_or(Ok(Edge::NONE), Tensor::edge)).collect::<Result<Edges>>()?;
+    let (mut edges, mut inputs, mut transposed) = (Edges::None, SmallVec::new(), 0);
+    for (k, tensor) in tensors.iter().enumerate() {
+        let Some(tensor) = tensor else {
+            edges.push(Edge::NONE);
+            inputs.push(None);
+            continue;
+        };
+        let (edge, (meta, turned)) = tensor.edge_and(|body| (Meta::of(body), column_major(&body.layout)))?;
+        edges.push(edge);
+        inputs.push(Some(meta));
+        if k < 8 {
+            transposed |= (turned as u8) << k;
+        }
+    }
     let body = StructuredBackward {
         op,
         name,
-        args: args.iter().map(without_tensors).collect(),
-        inputs: tensors.iter().map(|t| t.map(|t| meta(t.body()))).collect(),
+        args: without_tensors(args),
+        inputs,
         layout: layout.map(|l| Box::new(l.clone())),
-        transposed: tensors
-            .iter()
-            .take(8)
-            .enumerate()
-            .fold(0, |bits, (k, t)| bits | (t.is_some_and(column_major) as u8) << k),
+        transposed,
         derivative,
         saved: Mutex::new(Some(saved)),
     };
-    let node = Node::shared(edges, outputs.iter().map(|o| meta(o.body())).collect(), body);
+    let node = Node::shared(edges, results, body);
     for (nr, out) in outputs.iter().enumerate() {
-        if out.dtype().is_float() {
+        if node.outputs[nr].dtype.is_float() {
             out.set_history(Edge::new(node.clone(), nr as u32));
         }
     }
     Ok(())
 }
 
-fn column_major(t: &Tensor) -> bool {
-    let layout = &t.body().layout;
+fn column_major(layout: &Layout) -> bool {
     match (&layout.sizes[..], &layout.strides[..]) {
         ([m, n], [1, step]) => *m > 1 && *n > 1 && *step >= *m as isize,
         _ => false,
     }
 }
 
-/// An argument as the node keeps it: tensors only as saved values, of a list of index tensors its length.
-fn without_tensors(arg: &Arg) -> Arg {
-    match arg {
+/// Arguments as the node keeps them: tensors only as saved values, of a list of index tensors its length; up to the last one of
+/// which anything is left, which often is none.
+fn without_tensors(args: &Args) -> Box<[Arg]> {
+    let kept = |arg: &Arg| !matches!(arg, Arg::None | Arg::Tensor(_) | Arg::Tensors(_));
+    let n = args.iter().rposition(kept).map_or(0, |last| last + 1);
+    let without = |arg: &Arg| match arg {
         Arg::Tensor(_) | Arg::Tensors(_) => Arg::None,
         Arg::OptTensors(list) => Arg::Int(list.len() as i64),
         other => other.clone(),
-    }
+    };
+    args[..n].iter().map(without).collect()
 }
 
 impl Backward for StructuredBackward {

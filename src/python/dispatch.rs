@@ -18,6 +18,7 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
 use std::sync::OnceLock;
@@ -134,6 +135,9 @@ pub(super) fn apart<R: Send>(py: Python<'_>, args: &Args, f: impl FnOnce() -> R 
     if large { detached(py, f) } else { f() }
 }
 
+/// Positional arguments, of which most calls have few.
+type Positional<'py> = SmallVec<[Bound<'py, PyAny>; 4]>;
+
 /// Reads the arguments of a fastcall.
 ///
 /// # Safety
@@ -144,12 +148,12 @@ unsafe fn read<'py>(
     args: *const *mut ffi::PyObject,
     nargs: ffi::Py_ssize_t,
     kwnames: *mut ffi::PyObject,
-) -> PyResult<(Vec<Bound<'py, PyAny>>, Vec<(String, Bound<'py, PyAny>)>)> {
+) -> PyResult<(Positional<'py>, Vec<(String, Bound<'py, PyAny>)>)> {
     // SAFETY: the interpreter passes `nargs` positional arguments, then one for each keyword name, all alive for the call.
     unsafe {
         let borrow = |p: *mut ffi::PyObject| Bound::from_borrowed_ptr(py, p);
         let n = nargs as usize;
-        let mut positional = Vec::with_capacity(n + 1);
+        let mut positional = Positional::with_capacity(n + 1);
         positional.extend(slf.map(borrow));
         positional.extend((0..n).map(|i| borrow(*args.add(i))));
         let mut keywords = Vec::new();

@@ -136,9 +136,9 @@ pub(super) fn tensor_backward(
     if create_graph {
         warn_cycle(py, true)?;
     }
-    let root = slf.get().tensor.clone();
+    let root = std::slice::from_ref(&slf.get().tensor);
     let options = BackwardOptions { retain_graph, create_graph, inputs };
-    run_engine(py, || autograd::backward(&[root], &grads, &options))
+    run_engine(py, || autograd::backward(root, &grads, &options))
 }
 
 /// `autograd.grad` after its arguments were sorted out.

@@ -63,10 +63,16 @@ pub(super) fn alive<'py, T: pyo3::PyTypeInfo>(py: Python<'py>, slot: &AtomicPtr<
 
 /// The object of a tensor.
 pub(super) fn wrap<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyTensor>> {
-    if let Some(object) = alive::<PyTensor>(py, &tensor.0.python) {
-        return Ok(object);
+    wrap_owned(py, tensor.clone())
+}
+
+/// [`wrap`] for a handle that is not needed any more.
+#[inline]
+fn wrap_owned(py: Python<'_>, tensor: Tensor) -> PyResult<Bound<'_, PyTensor>> {
+    match alive::<PyTensor>(py, &tensor.0.python) {
+        Some(object) => Ok(object),
+        None => wrap_new(py, tensor),
     }
-    wrap_new(py, tensor.clone())
 }
 
 /// The object of a tensor that has none yet.
@@ -130,7 +136,7 @@ pub(super) fn wrap_outputs<'py>(
     };
     match returns {
         Returns::Tensor | Returns::Bool => match outputs.into_iter().next() {
-            Some(t) => Ok(wrap(py, &t)?.into_any()),
+            Some(t) => Ok(wrap_owned(py, t)?.into_any()),
             None => Ok(py.None().into_bound(py)),
         },
         Returns::Tuple | Returns::TupleIf(_) => {

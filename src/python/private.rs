@@ -3,7 +3,7 @@
 
 use super::collector::Payload;
 use crate::autograd::hooks::TensorHook;
-use crate::tensor::Tensor;
+use crate::tensor::{HookLists, Tensor};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
@@ -28,14 +28,19 @@ pub(super) fn backward_hooks<'py>(py: Python<'py>, t: &Tensor) -> PyResult<Optio
             let all = hooks.tensor.lock();
             all.iter().filter(|h| h.1 == edge.nr).map(|h| (h.0, h.2.clone())).collect()
         }),
-        None => t.existing_extra().map_or_else(Vec::new, |e| e.hooks.tensor.lock().clone()),
+        None => leaf_hooks(t).map_or_else(Vec::new, |hooks| hooks.tensor.lock().clone()),
     };
     by_id(py, hooks)
 }
 
 /// The hooks registered with `register_post_accumulate_grad_hook`, by the ids of their handles.
 pub(super) fn post_accumulate_grad_hooks<'py>(py: Python<'py>, t: &Tensor) -> PyResult<Option<Bound<'py, PyAny>>> {
-    by_id(py, t.existing_extra().map_or_else(Vec::new, |e| e.hooks.post.lock().clone()))
+    by_id(py, leaf_hooks(t).map_or_else(Vec::new, |hooks| hooks.post.lock().clone()))
+}
+
+/// The hooks that live on the tensor itself, if it ever had any.
+fn leaf_hooks(t: &Tensor) -> Option<&HookLists> {
+    t.existing_extra()?.hooks.existing()
 }
 
 /// The Python functions among the hooks in an ordered dictionary; nothing if there is none.

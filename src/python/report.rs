@@ -89,9 +89,9 @@ fn entry<'py>(py: Python<'py>, name: &str, value: &SavedTensor) -> PyResult<Entr
 #[pyfunction]
 pub(super) fn _node_hooks(node: &Bound<'_, PyNode>) -> PyResult<(usize, usize, usize, usize, Vec<u32>)> {
     let node = node_of(node)?;
-    let leaf = node.body.leaf().and_then(|l| l.existing_extra());
-    let mut tensor = leaf.map_or(0, |e| e.hooks.tensor.lock().len());
-    let accumulated = leaf.map_or(0, |e| e.hooks.post.lock().len());
+    let leaf = node.body.leaf().and_then(|l| l.existing_extra()?.hooks.existing());
+    let mut tensor = leaf.map_or(0, |hooks| hooks.tensor.lock().len());
+    let accumulated = leaf.map_or(0, |hooks| hooks.post.lock().len());
     let Some(hooks) = node.hooks() else { return Ok((tensor, 0, 0, accumulated, Vec::new())) };
     tensor += hooks.tensor.lock().len();
     let retained = hooks.retain.lock().iter().filter(|(_, t)| t.strong_count() > 0).map(|(nr, _)| *nr).collect();

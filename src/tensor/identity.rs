@@ -9,6 +9,7 @@ use crate::autograd::mode;
 use crate::autograd::node::{Edge, Node};
 use crate::error::{Result, bail};
 use crate::sync::lock::Mutex;
+use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -22,17 +23,31 @@ pub(crate) struct Extra {
     pub view: Option<ViewInfo>,
 }
 
-/// Hooks that live on a leaf, whose node comes and goes.
+/// Hooks that live on a leaf, whose node comes and goes. Few leaves ever have any.
 #[derive(Default)]
-pub(crate) struct LeafHooks {
+pub(crate) struct LeafHooks(OnceBox<HookLists>);
+
+#[derive(Default)]
+pub(crate) struct HookLists {
     pub tensor: List<dyn TensorHook>,
     pub post: List<dyn TensorHook>,
 }
 
 impl LeafHooks {
+    /// The hooks, if any were ever registered.
+    #[inline]
+    pub fn existing(&self) -> Option<&HookLists> {
+        self.0.get()
+    }
+
+    /// The hooks, to register one.
+    pub fn lists(&self) -> &HookLists {
+        self.0.get_or_init(Box::default)
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.tensor.lock().is_empty() && self.post.lock().is_empty()
+        self.existing().is_none_or(|lists| lists.tensor.lock().is_empty() && lists.post.lock().is_empty())
     }
 }
 
@@ -250,7 +265,7 @@ impl Tensor {
         if let Some(Some(grad)) = extra.grad.try_lock().as_deref() {
             visit(Held::Tensor(grad));
         }
-        for list in [&extra.hooks.tensor, &extra.hooks.post] {
+        for list in extra.hooks.existing().into_iter().flat_map(|lists| [&lists.tensor, &lists.post]) {
             if let Some(hooks) = list.try_lock() {
                 show(hooks.iter().map(|(_, hook)| hook), |hook| hook.payload(), visit);
             }
@@ -265,10 +280,10 @@ impl Tensor {
         let history = std::mem::take(&mut self.0.state.lock().grad_fn);
         let Some(extra) = self.existing_extra() else { return };
         let grad = extra.grad.lock().take();
-        let tensor = std::mem::take(&mut *extra.hooks.tensor.lock());
-        let post = std::mem::take(&mut *extra.hooks.post.lock());
+        let hooks = extra.hooks.existing();
+        let hooks = hooks.map(|all| (std::mem::take(&mut *all.tensor.lock()), std::mem::take(&mut *all.post.lock())));
         // Here no lock is held: what goes may run anything.
-        drop((history, grad, tensor, post));
+        drop((history, grad, hooks));
     }
 
     /// Where the gradient of this tensor goes: to the node that made it, or to its own accumulation.
@@ -286,6 +301,20 @@ impl Tensor {
         let mut edge = Edge::NONE;
         self.put_edge(&self.state(), &mut edge);
         Ok(edge)
+    }
+
+    /// [`edge`](Self::edge), and what is to be known of the body at the same moment.
+    #[inline]
+    pub(crate) fn edge_and<R>(&self, look: impl FnOnce(&Body) -> R) -> Result<(Edge, R)> {
+        if self.flag(VIEW) {
+            self.refresh_history()?;
+        }
+        let state = self.state();
+        let mut edge = Edge::NONE;
+        if self.flag(REQUIRES_GRAD) {
+            self.put_edge(&state, &mut edge);
+        }
+        Ok((edge, look(&state.body)))
     }
 
     /// Makes `edge` that of a tensor that requires a gradient and whose state is locked.

@@ -43,8 +43,10 @@ impl Backward for AccumulateGrad {
             if let Some(grad) = grads[0].take() {
                 accumulate(&self.leaf, grad)?;
             }
-            for (_, hook) in snapshot(&self.leaf.extra().hooks.post) {
-                hook.call(&self.leaf)?;
+            if let Some(hooks) = self.leaf.extra().hooks.existing() {
+                for (_, hook) in snapshot(&hooks.post) {
+                    hook.call(&self.leaf)?;
+                }
             }
         }
         Ok(Grads::new())
@@ -57,9 +59,8 @@ pub(super) fn accumulate(leaf: &Tensor, grad: Tensor) -> Result<()> {
     let differentiable = mode::is_grad_enabled() && grad.requires_grad();
     let mut slot = leaf.extra().grad.lock();
     let new = match &*slot {
-        None if differentiable => ops::copy_like(&grad, leaf)?,
-        None if is_stealable(&grad, leaf) => without_history(grad),
-        None => ops::copy_like(&grad, leaf)?,
+        None if !differentiable && is_stealable(&grad, leaf) => without_history(grad),
+        None => ops::copy_like(grad, leaf)?,
         Some(old) if !mode::is_grad_enabled() => {
             ops::add_assign(old, &grad)?;
             return Ok(());
@@ -80,10 +81,15 @@ fn without_history(grad: Tensor) -> Tensor {
 /// Whether a gradient can become `.grad` as it is: nobody else sees its memory, and it lies as the leaf does, unless the
 /// thread does not ask for that.
 fn is_stealable(grad: &Tensor, leaf: &Tensor) -> bool {
-    let (g, l) = (grad.body(), leaf.body());
-    // The one handle is ours, and the body is held by the tensor and by the snapshot just taken.
-    let alone = Arc::strong_count(&grad.0) == 1 && Arc::strong_count(&g) == 2 && g.storage.is_unique();
+    if Arc::strong_count(&grad.0) > 1 || grad.is_view() {
+        return false;
+    }
+    let g = &grad.state().body;
+    if Arc::strong_count(g) > 1 || !g.storage.is_unique() || g.layout.offset > 0 {
+        return false;
+    }
+    // Nobody else can come to the gradient, so that it does not matter whose lock is taken first.
+    let l = &leaf.state().body;
     let layout = if l.layout.is_dense() { g.layout.strides == l.layout.strides } else { g.layout.is_contiguous() };
-    let layout = layout || !mode::enforces_grad_layout();
-    alone && g.layout.offset == 0 && layout && !grad.is_view() && g.dtype == l.dtype
+    g.dtype == l.dtype && (layout || !mode::enforces_grad_layout())
 }

@@ -1,10 +1,11 @@
 //! The doors of the engine: `backward` and `grad`, which check their arguments before anything runs.
 
-use super::task::Task;
-use crate::autograd::node::Edge;
+use super::task::{Roots, Task};
+use crate::autograd::node::{Edge, Meta};
 use crate::error::{Result, bail};
 use crate::ops;
-use crate::tensor::{Body, Tensor, size_repr};
+use crate::shape::numel;
+use crate::tensor::{Tensor, size_repr};
 
 /// Options of [`backward`].
 #[derive(Clone, Default)]
@@ -41,9 +42,8 @@ pub struct GradOptions {
 pub fn backward(tensors: &[Tensor], grad_tensors: &[Option<Tensor>], options: &BackwardOptions) -> Result<()> {
     let roots = roots("backward", tensors, grad_tensors)?;
     let keep = options.retain_graph.unwrap_or(options.create_graph);
-    let edges: Vec<Edge> = roots.iter().map(|r| r.0.clone()).collect();
     let Some(inputs) = &options.inputs else {
-        return Task::new(&edges, 0, keep, options.create_graph)?.run(roots, &mut []);
+        return Task::new(&roots, 0, keep, options.create_graph)?.run(roots, &mut []);
     };
     if inputs.is_empty() {
         bail!(runtime "backward", "`inputs` argument to `backward()` cannot be empty.");
@@ -56,7 +56,7 @@ pub fn backward(tensors: &[Tensor], grad_tensors: &[Option<Tensor>], options: &B
         input.retain_grad()?;
         targets.push((input.edge()?, true));
     }
-    let mut task = Task::new(&edges, oldest(&targets), keep, options.create_graph)?;
+    let mut task = Task::new(&roots, oldest(&targets), keep, options.create_graph)?;
     task.restrict(&targets)?;
     task.run(roots, &mut [])
 }
@@ -84,8 +84,7 @@ pub fn grad(
         }
         targets.push((input.edge()?, false));
     }
-    let edges: Vec<Edge> = roots.iter().map(|r| r.0.clone()).collect();
-    let mut task = Task::new(&edges, oldest(&targets), keep, options.create_graph)?;
+    let mut task = Task::new(&roots, oldest(&targets), keep, options.create_graph)?;
     task.restrict(&targets)?;
     let mut results = vec![None; inputs.len()];
     task.run(roots, &mut results)?;
@@ -111,22 +110,21 @@ fn oldest(targets: &[(Edge, bool)]) -> u64 {
 }
 
 /// The roots with their cotangents, checked.
-fn roots(op: &'static str, tensors: &[Tensor], grads: &[Option<Tensor>]) -> Result<Vec<(Edge, Tensor)>> {
+fn roots(op: &'static str, tensors: &[Tensor], grads: &[Option<Tensor>]) -> Result<Roots> {
     if !grads.is_empty() && grads.len() != tensors.len() {
         bail!(runtime op, "got {} tensors and {} gradients", tensors.len(), grads.len());
     }
-    let mut roots = Vec::with_capacity(tensors.len());
+    let mut roots = Roots::with_capacity(tensors.len());
     for (k, t) in tensors.iter().enumerate() {
-        let edge = t.edge()?;
+        let (edge, meta) = t.edge_and(Meta::of)?;
         if !edge.is_some() {
             bail!(runtime op, "element {k} of tensors does not require grad and does not have a grad_fn");
         }
-        let body = t.body();
         let seed = match grads.get(k).and_then(Option::as_ref) {
-            Some(g) => given(op, k, &body, g)?,
-            None if body.layout.numel() == 1 => ops::ones(&body.layout.sizes, body.dtype)?,
+            Some(g) => given(op, k, &meta, g)?,
+            None if numel(&meta.sizes) == 1 => ops::ones(&meta.sizes, meta.dtype)?,
             None => {
-                bail!(runtime op, "grad can be implicitly created only for scalar outputs\nthe output has shape {:?}: reduce it, for example with .sum(), or pass a gradient of its shape", body.layout.sizes)
+                bail!(runtime op, "grad can be implicitly created only for scalar outputs\nthe output has shape {:?}: reduce it, for example with .sum(), or pass a gradient of its shape", meta.sizes)
             }
         };
         roots.push((edge, seed));
@@ -134,11 +132,11 @@ fn roots(op: &'static str, tensors: &[Tensor], grads: &[Option<Tensor>]) -> Resu
     Ok(roots)
 }
 
-fn given(op: &'static str, k: usize, body: &Body, grad: &Tensor) -> Result<Tensor> {
-    if grad.sizes() != body.layout.sizes {
-        bail!(runtime op, "Mismatch in shape: grad_output[{k}] has a shape of {} and output[{k}] has a shape of {}.", size_repr(&grad.sizes()), size_repr(&body.layout.sizes));
+fn given(op: &'static str, k: usize, output: &Meta, grad: &Tensor) -> Result<Tensor> {
+    if grad.sizes() != output.sizes {
+        bail!(runtime op, "Mismatch in shape: grad_output[{k}] has a shape of {} and output[{k}] has a shape of {}.", size_repr(&grad.sizes()), size_repr(&output.sizes));
     }
-    if grad.dtype() == body.dtype { Ok(grad.clone()) } else { ops::to_dtype(grad, body.dtype) }
+    if grad.dtype() == output.dtype { Ok(grad.clone()) } else { ops::to_dtype(grad, output.dtype) }
 }
 
 impl Tensor {

@@ -12,9 +12,11 @@ use crate::ops;
 use crate::sync::lock::Mutex;
 use crate::tensor::Tensor;
 use crate::threads::trace;
+use once_cell::race::OnceBox;
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -49,8 +51,17 @@ pub(super) struct Progress {
     /// What has come in for the node's outputs.
     pub(super) grads: Vec<Grads>,
     /// Outputs `(node number, output)` for which zero has come in. It is not among the gradients; see [`Zeros`].
-    pub(super) zeros: HashSet<(u32, u32)>,
+    pub(super) zeros: HashSet<(u32, u32), Hashed>,
 }
+
+/// Room for so many nodes is made at first: most backwards that count every instruction have no more.
+const FEW: usize = 4;
+
+/// How tables of nodes are hashed: always alike, for which nothing has to be asked of the thread.
+type Hashed = BuildHasherDefault<DefaultHasher>;
+
+/// What a backward begins with: edges to its first nodes, and the gradients that go there.
+pub(super) type Roots = SmallVec<[(Edge, Tensor); 1]>;
 
 /// One backward: the nodes reachable from its roots, numbered, and how far each is.
 pub(super) struct Task {
@@ -63,27 +74,28 @@ pub(super) struct Graph {
     id: u32,
     nodes: Vec<NodeRef>,
     /// Numbers of nodes that carry another backward's mark.
-    elsewhere: HashMap<usize, u32>,
+    elsewhere: HashMap<usize, u32, Hashed>,
     /// For captured outputs `(node number, output)` the place in the result.
-    captures: HashMap<(u32, u32), SmallVec<[usize; 1]>>,
+    captures: HashMap<(u32, u32), SmallVec<[usize; 1]>, Hashed>,
     /// Which nodes are to run, if not all: when only some inputs are asked for, most need not.
     needed: Option<Vec<bool>>,
     pub(super) keep_graph: bool,
     pub(super) create_graph: bool,
     /// Who watches the nodes.
     observer: Option<Arc<dyn Observer>>,
-    /// What to run when all nodes have run.
-    callbacks: Mutex<VecDeque<Callback>>,
+    /// What to run when all nodes have run, if anything was ever queued.
+    callbacks: OnceBox<Mutex<VecDeque<Callback>>>,
 }
 
 /// Runs once, after a whole backward.
 pub type Callback = Box<dyn FnOnce() -> Result<()> + Send>;
 
-impl Graph {
-    fn mark(&self, number: u32) -> u64 {
-        (self.id as u64) << 32 | number as u64
-    }
+/// What a node bears while it is this number in that backward.
+fn mark(id: u32, number: u32) -> u64 {
+    (id as u64) << 32 | number as u64
+}
 
+impl Graph {
     /// The nodes, by number.
     pub(super) fn nodes(&self) -> &[NodeRef] {
         &self.nodes
@@ -121,7 +133,7 @@ impl Graph {
     /// Numbers a node that has no number yet.
     fn add(&mut self, node: NodeRef) -> u32 {
         let number = self.nodes.len() as u32;
-        if node.mark.compare_exchange(0, self.mark(number), Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        if node.mark.compare_exchange(0, mark(self.id, number), Ordering::Relaxed, Ordering::Relaxed).is_err() {
             self.elsewhere.insert(Arc::as_ptr(&node).cast::<()>() as usize, number);
         }
         self.nodes.push(node);
@@ -132,9 +144,10 @@ impl Graph {
 impl Drop for Graph {
     fn drop(&mut self) {
         // Newest first, so that each node goes while those it points to are still held here; and each looked at once.
-        for (number, node) in std::mem::take(&mut self.nodes).into_iter().enumerate() {
+        let id = self.id;
+        for (number, node) in self.nodes.drain(..).enumerate() {
             // Only its own backward changes a mark that is set.
-            if node.mark.load(Ordering::Relaxed) == self.mark(number as u32) {
+            if node.mark.load(Ordering::Relaxed) == mark(id, number as u32) {
                 node.mark.store(0, Ordering::Relaxed);
             }
         }
@@ -194,7 +207,7 @@ pub fn will_run(node: &NodeRef) -> Option<bool> {
 /// `RuntimeError` if none runs.
 pub fn queue_callback(callback: Callback) -> Result<()> {
     match RUNNING.with_borrow(|all| all.last().cloned()) {
-        Some(graph) => graph.callbacks.lock().push_back(callback),
+        Some(graph) => graph.callbacks.get_or_init(Box::default).lock().push_back(callback),
         None => bail!(runtime "queue_callback", "Final callbacks can only be installed during backward pass."),
     }
     Ok(())
@@ -206,24 +219,25 @@ impl Task {
     ///
     /// # Errors
     /// If the user wants to stop.
-    pub(super) fn new(roots: &[Edge], oldest: u64, keep_graph: bool, create_graph: bool) -> Result<Task> {
+    pub(super) fn new(roots: &Roots, oldest: u64, keep_graph: bool, create_graph: bool) -> Result<Task> {
         let mut id = NEXT_TASK.fetch_add(1, Ordering::Relaxed);
         if id == 0 {
             id = NEXT_TASK.fetch_add(1, Ordering::Relaxed);
         }
         let graph = Graph {
             id,
-            nodes: Vec::new(),
-            elsewhere: HashMap::new(),
-            captures: HashMap::new(),
+            nodes: Vec::with_capacity(FEW),
+            elsewhere: HashMap::default(),
+            captures: HashMap::default(),
             needed: None,
             keep_graph,
             create_graph,
             observer: observer(),
-            callbacks: Mutex::default(),
+            callbacks: OnceBox::new(),
         };
-        let mut task = Task { graph, progress: Progress::default() };
-        for root in roots {
+        let progress = Progress { waiting: Vec::with_capacity(FEW), ..Progress::default() };
+        let mut task = Task { graph, progress };
+        for (root, _) in roots {
             if let Some(node) = root.node()
                 && task.graph.number(node).is_none()
             {
@@ -248,7 +262,7 @@ impl Task {
             next += 1;
             interrupted_at(next)?;
         }
-        task.progress.grads = task.graph.nodes.iter().map(|_| Grads::new()).collect();
+        task.progress.grads.resize_with(task.graph.nodes.len(), Grads::new);
         Ok(task)
     }
 
@@ -297,7 +311,7 @@ impl Task {
     }
 
     /// Runs everything. `results[k]` receives what was captured for place k.
-    pub(super) fn run(self, roots: Vec<(Edge, Tensor)>, results: &mut [Option<Tensor>]) -> Result<()> {
+    pub(super) fn run(self, roots: Roots, results: &mut [Option<Tensor>]) -> Result<()> {
         let _mode = GradMode::set(self.graph.create_graph);
         let Task { graph, mut progress } = self;
         let graph = Running::start(graph);
@@ -430,7 +444,7 @@ impl Graph {
         number: u32,
         mut grads: Grads,
         zeros: &Zeros,
-        known: &HashSet<(u32, u32)>,
+        known: &HashSet<(u32, u32), Hashed>,
         results: &mut [Option<Tensor>],
     ) -> Result<Grads> {
         let node = &self.nodes[number as usize];
@@ -487,7 +501,8 @@ impl Graph {
     /// Runs what was queued for the end. The first error is the backward's.
     fn finish(&self) -> Result<()> {
         loop {
-            let Some(callback) = self.callbacks.lock().pop_front() else { return Ok(()) };
+            let next = self.callbacks.get().and_then(|queue| queue.lock().pop_front());
+            let Some(callback) = next else { return Ok(()) };
             callback()?;
         }
     }
@@ -521,8 +536,8 @@ fn in_backward(error: Error, node: &NodeRef) -> Error {
 #[inline]
 fn before(node: &NodeRef, grads: &mut Grads) -> Result<()> {
     if node.is_accumulation() {
-        if let Some(extra) = node.body.leaf().and_then(Tensor::existing_extra) {
-            for (_, hook) in snapshot(&extra.hooks.tensor) {
+        if let Some(hooks) = node.body.leaf().and_then(|leaf| leaf.existing_extra()?.hooks.existing()) {
+            for (_, hook) in snapshot(&hooks.tensor) {
                 grads[0] = run_tensor_hook(&*hook, grads[0].take())?;
             }
         }

@@ -7,7 +7,7 @@ use super::vm::{BLOCK, Compiled};
 use crate::backend::{Operand, Reduce};
 use crate::dtype::Compute;
 use crate::shape::{Layout, numel};
-use crate::storage::Guards;
+use crate::storage::{Guards, Reading};
 
 /// Copies the one element that `from` has in all places to `to`, if that is of its type and contiguous and both are memory of our
 /// own, not the same. False, and nothing done, otherwise, and where there are so many places that slices are better.
@@ -18,18 +18,16 @@ pub(crate) fn spread(from: &Operand<'_>, to: &Operand<'_>) -> bool {
     if !(plain && is_one_for_all(from.layout) && are_apart(from, to)) {
         return false;
     }
-    let _guards = guard(from, to);
     let (read, write) = (element_ptr(from).cast_const(), element_ptr(to));
     // SAFETY: guarded, and in different memory of our own: one element, and `n` of so many bytes.
-    unsafe {
+    guarded(from, to, || unsafe {
         match to.dtype.size() {
             1 => repeat::<u8>(read, write, n),
             2 => repeat::<u16>(read, write, n),
             4 => repeat::<u32>(read, write, n),
-            8 => repeat::<u64>(read, write, n),
-            _ => return false,
+            _ => repeat::<u64>(read, write, n),
         }
-    }
+    });
     true
 }
 
@@ -47,10 +45,16 @@ fn are_apart(from: &Operand<'_>, to: &Operand<'_>) -> bool {
     !from.storage.same(to.storage) && !from.storage.is_foreign() && !to.storage.is_foreign()
 }
 
-/// Guards of both, as far as others can see them: nobody sees memory that was just allocated.
+/// Runs `f` under guards of both, as far as others can see them: nobody sees memory that was just allocated.
 #[inline]
-fn guard<'a>(from: &Operand<'a>, to: &Operand<'a>) -> Guards<'a> {
-    Guards::take([from.storage], std::iter::once(to.storage).filter(|s| !s.is_unique()))
+fn guarded(from: &Operand<'_>, to: &Operand<'_>, f: impl FnOnce()) {
+    if to.storage.is_unique()
+        && let Some(_reading) = Reading::try_take(from.storage)
+    {
+        return f();
+    }
+    let _guards = Guards::take([from.storage], [to.storage]);
+    f();
 }
 
 /// Runs a program that gives back what it reads, if it reads or writes one element and few values are on the other side;
@@ -78,11 +82,12 @@ pub(super) fn run(
     if !((2..=BLOCK).contains(&n) && to.layout.numel() == 1 && is_all(from) && are_apart(from, to)) {
         return false;
     }
-    let _guards = guard(from, to);
-    reduce::with_number!(dtype.compute(), T => {
-        let (read, write) = (element_ptr(from).cast_const().cast::<T>(), element_ptr(to).cast::<T>());
-        // SAFETY: guarded and in different memory; `n` contiguous elements, and one, of the number's type.
-        unsafe { *write = reduce::row(how, std::slice::from_raw_parts(read, n)) };
+    let (read, write) = (element_ptr(from).cast_const(), element_ptr(to));
+    guarded(from, to, || {
+        reduce::with_number!(dtype.compute(), T => {
+            // SAFETY: guarded and in different memory; `n` contiguous elements, and one, of the number's type.
+            unsafe { *write.cast::<T>() = reduce::row(how, std::slice::from_raw_parts(read.cast::<T>(), n)) };
+        });
     });
     true
 }
