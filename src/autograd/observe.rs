@@ -69,8 +69,14 @@ pub(super) fn set_all(observers: Vec<Arc<dyn Observer>>) {
 }
 
 /// The observer of this thread, if what runs now is to be seen.
+#[inline]
 pub(crate) fn observer() -> Option<Arc<dyn Observer>> {
-    if mode::is_observing() { OBSERVERS.with_borrow(|all| all.last().cloned()) } else { None }
+    if mode::is_observing() { last() } else { None }
+}
+
+#[cold]
+fn last() -> Option<Arc<dyn Observer>> {
+    OBSERVERS.with_borrow(|all| all.last().cloned())
 }
 
 /// Until it is dropped, what runs on this thread is not seen: the inside of an operation, of a backward, of an observer.

@@ -7,6 +7,7 @@ use crate::autograd::node::{Backward, Call, Grads, Meta, Node, NodeRef};
 use crate::error::Result;
 use crate::few::MostlyOne;
 use crate::ops;
+use crate::shape::Layout;
 use crate::tensor::{Body, Tensor};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -59,8 +60,8 @@ pub(super) fn accumulate(leaf: &Tensor, grad: Tensor) -> Result<()> {
     let differentiable = mode::is_grad_enabled() && grad.requires_grad();
     let mut slot = leaf.extra().grad.lock();
     let new = match &*slot {
-        None if !differentiable && is_stealable(&grad, leaf) => without_history(grad),
-        None => ops::copy_like(grad, leaf)?,
+        None if differentiable => grad.copy()?,
+        None => first(grad, leaf)?,
         Some(old) if !mode::is_grad_enabled() => {
             ops::add_assign(old, &grad)?;
             return Ok(());
@@ -78,18 +79,25 @@ fn without_history(grad: Tensor) -> Tensor {
     if grad.requires_grad() { grad.detach() } else { grad }
 }
 
-/// Whether a gradient can become `.grad` as it is: nobody else sees its memory, and it lies as the leaf does, unless the
-/// thread does not ask for that.
-fn is_stealable(grad: &Tensor, leaf: &Tensor) -> bool {
-    if Arc::strong_count(&grad.0) > 1 || grad.is_view() {
-        return false;
+/// What becomes of the first gradient: `.grad` as it is if nobody else sees its memory and it lies as the leaf does, unless the
+/// thread does not ask for that; else its copy.
+fn first(grad: Tensor, leaf: &Tensor) -> Result<Tensor> {
+    let (wanted, is_leafs, dtype) = {
+        let body = &leaf.state().body;
+        let wanted = ops::dense_like(&body.layout);
+        let is_leafs = wanted.strides == body.layout.strides;
+        (wanted, is_leafs, body.dtype)
+    };
+    let lies_well = |layout: &Layout| {
+        layout.strides == wanted.strides || (!is_leafs && layout.is_contiguous()) || !mode::enforces_grad_layout()
+    };
+    let can_be_taken = |grad: &Tensor| {
+        let body = &grad.state().body;
+        let alone = Arc::strong_count(body) == 1 && body.storage.is_unique();
+        alone && body.layout.offset == 0 && body.dtype == dtype && lies_well(&body.layout)
+    };
+    if Arc::strong_count(&grad.0) == 1 && !grad.is_view() && can_be_taken(&grad) {
+        return Ok(without_history(grad));
     }
-    let g = &grad.state().body;
-    if Arc::strong_count(g) > 1 || !g.storage.is_unique() || g.layout.offset > 0 {
-        return false;
-    }
-    // Nobody else can come to the gradient, so that it does not matter whose lock is taken first.
-    let l = &leaf.state().body;
-    let layout = if l.layout.is_dense() { g.layout.strides == l.layout.strides } else { g.layout.is_contiguous() };
-    g.dtype == l.dtype && (layout || !mode::enforces_grad_layout())
+    ops::copy_in_layout(grad, wanted)
 }

@@ -4,7 +4,7 @@ use super::ahead::Done;
 use super::fit::fit;
 use super::ready::Ready;
 use super::task::{Graph, Progress};
-use crate::autograd::node::{Edge, Grads, NodeRef, Zeros};
+use crate::autograd::node::{Edge, Grads, Node, NodeRef, Zeros};
 use crate::error::Result;
 use crate::ops;
 use crate::tensor::Tensor;
@@ -53,10 +53,11 @@ impl Graph {
         progress: &mut Progress,
         ready: &mut Ready,
     ) -> Result<()> {
+        let own: &Node = node;
         // A hook may have put anything in the place of a node's gradients.
-        let fitting = node.body.fits() && node.hooks().is_none();
+        let fitting = own.body.fits() && own.hooks().is_none();
         let mut grads = grads.into_iter();
-        for (k, edge) in node.edges.iter().enumerate() {
+        for (k, edge) in own.edges.iter().enumerate() {
             let grad = grads.next().flatten();
             let Some(to) = edge.node() else { continue };
             let Some(to_number) = self.number(to) else { continue };

@@ -5,7 +5,7 @@ use super::fit::fit;
 use super::ready::Ready;
 use crate::autograd::hooks::{run_tensor_hook, snapshot};
 use crate::autograd::mode::{GradMode, is_multithreading_enabled};
-use crate::autograd::node::{Call, Edge, Grads, NodeRef, Zeros};
+use crate::autograd::node::{Call, Edge, Grads, Node, NodeRef, Zeros};
 use crate::autograd::observe::{Observer, Unobserved, observer};
 use crate::error::{Error, Result, bail};
 use crate::ops;
@@ -44,7 +44,6 @@ fn interrupted_at(number: usize) -> Result<()> {
 static NEXT_TASK: AtomicU32 = AtomicU32::new(1);
 
 /// How far the nodes are, by number.
-#[derive(Default)]
 pub(super) struct Progress {
     /// Edges into the node whose gradient is not in yet.
     pub(super) waiting: Vec<u32>,
@@ -63,9 +62,9 @@ type Hashed = BuildHasherDefault<DefaultHasher>;
 /// What a backward begins with: edges to its first nodes, and the gradients that go there.
 pub(super) type Roots = SmallVec<[(Edge, Tensor); 1]>;
 
-/// One backward: the nodes reachable from its roots, numbered, and how far each is.
+/// One backward: the nodes reachable from its roots, numbered, and how far each is. Nobody else has the graph before it runs.
 pub(super) struct Task {
-    graph: Graph,
+    graph: Arc<Graph>,
     progress: Progress,
 }
 
@@ -131,13 +130,13 @@ impl Graph {
     }
 
     /// Numbers a node that has no number yet.
-    fn add(&mut self, node: NodeRef) -> u32 {
+    #[inline(always)]
+    fn add(&mut self, node: NodeRef) {
         let number = self.nodes.len() as u32;
         if node.mark.compare_exchange(0, mark(self.id, number), Ordering::Relaxed, Ordering::Relaxed).is_err() {
             self.elsewhere.insert(Arc::as_ptr(&node).cast::<()>() as usize, number);
         }
         self.nodes.push(node);
-        number
     }
 }
 
@@ -163,8 +162,7 @@ thread_local! {
 struct Running(Arc<Graph>);
 
 impl Running {
-    fn start(graph: Graph) -> Running {
-        let graph = Arc::new(graph);
+    fn start(graph: Arc<Graph>) -> Running {
         RUNNING.with_borrow_mut(|all| all.push(graph.clone()));
         Running(graph)
     }
@@ -213,6 +211,11 @@ pub fn queue_callback(callback: Callback) -> Result<()> {
     Ok(())
 }
 
+/// The graph of a backward that does not run yet.
+fn own(graph: &mut Arc<Graph>) -> &mut Graph {
+    Arc::get_mut(graph).expect("shared only by those who run it")
+}
+
 impl Task {
     /// Numbers what is reachable from the roots by way of nodes with sequence numbers of at least `oldest`, and counts the
     /// edges into each node.
@@ -224,7 +227,7 @@ impl Task {
         if id == 0 {
             id = NEXT_TASK.fetch_add(1, Ordering::Relaxed);
         }
-        let graph = Graph {
+        let mut graph = Arc::new(Graph {
             id,
             nodes: Vec::with_capacity(FEW),
             elsewhere: HashMap::default(),
@@ -234,41 +237,38 @@ impl Task {
             create_graph,
             observer: observer(),
             callbacks: OnceBox::new(),
-        };
-        let progress = Progress { waiting: Vec::with_capacity(FEW), ..Progress::default() };
-        let mut task = Task { graph, progress };
+        });
+        let mut waiting = Vec::with_capacity(FEW);
+        let all = own(&mut graph);
         for (root, _) in roots {
             if let Some(node) = root.node()
-                && task.graph.number(node).is_none()
+                && all.number(node).is_none()
             {
-                task.add(node.clone(), 0);
+                all.add(node.clone());
+                waiting.push(0);
             }
         }
         let mut next = 0;
-        while next < task.graph.nodes.len() {
-            for k in 0..task.graph.nodes[next].edges.len() {
-                let Some(to) = task.graph.nodes[next].edges[k].node() else { continue };
+        while next < all.nodes.len() {
+            for k in 0..all.nodes[next].edges.len() {
+                let Some(to) = all.nodes[next].edges[k].node() else { continue };
                 if to.sequence < oldest {
                     continue;
                 }
-                match task.graph.number(to) {
-                    Some(number) => task.progress.waiting[number as usize] += 1,
+                match all.number(to) {
+                    Some(number) => waiting[number as usize] += 1,
                     None => {
                         let to = to.clone();
-                        task.add(to, 1);
+                        all.add(to);
+                        waiting.push(1);
                     }
                 }
             }
             next += 1;
             interrupted_at(next)?;
         }
-        task.progress.grads.resize_with(task.graph.nodes.len(), Grads::new);
-        Ok(task)
-    }
-
-    fn add(&mut self, node: NodeRef, waiting: u32) {
-        self.graph.add(node);
-        self.progress.waiting.push(waiting);
+        let grads = all.nodes.iter().map(|_| Grads::new()).collect();
+        Ok(Task { graph, progress: Progress { waiting, grads, zeros: HashSet::default() } })
     }
 
     /// Restricts the run to what the given nodes' gradients need. `run` says whether the target itself runs (a leaf that
@@ -277,7 +277,7 @@ impl Task {
     /// # Errors
     /// If the user wants to stop.
     pub(super) fn restrict(&mut self, targets: &[(Edge, bool)]) -> Result<()> {
-        let graph = &mut self.graph;
+        let graph = own(&mut self.graph);
         let mut needed = vec![false; graph.nodes.len()];
         let mut wanted = vec![false; graph.nodes.len()];
         for (k, (edge, run)) in targets.iter().enumerate() {
@@ -384,6 +384,8 @@ impl Graph {
         if self.needed.as_ref().is_some_and(|needed| !self.is_wanted(node, needed)) {
             return Ok(Grads::new());
         }
+        // To find what a reference to a node leads to takes a moment.
+        let node: &Node = node;
         if grads.len() < node.outputs.len() {
             grads.resize(node.outputs.len(), None);
         }
@@ -412,10 +414,11 @@ impl Graph {
             node.edges.iter().map(|e| e.node().is_some_and(|n| self.is_wanted(n, needed))).collect()
         };
         let asked: Option<SmallVec<[bool; 4]>> = self.needed.as_ref().map(asks);
-        let attended = node.hooks().is_some() || self.observer.is_some();
+        let own: &Node = node;
+        let attended = own.hooks().is_some() || self.observer.is_some();
         let last = last && !attended;
         let call = Call { node, asked: asked.as_deref(), last, create_graph: self.create_graph, zeros };
-        if attended { self.attended(&call, grads) } else { node.body.backward(&call, grads) }
+        if attended { self.attended(&call, grads) } else { own.body.backward(&call, grads) }
     }
 
     /// A node's gradient `k` as the output that it is for wants it.
@@ -534,7 +537,7 @@ fn in_backward(error: Error, node: &NodeRef) -> Error {
 
 /// What happens to the gradients of a node's outputs before it runs: tensor hooks, then retained gradients.
 #[inline]
-fn before(node: &NodeRef, grads: &mut Grads) -> Result<()> {
+fn before(node: &Node, grads: &mut Grads) -> Result<()> {
     if node.is_accumulation() {
         if let Some(hooks) = node.body.leaf().and_then(|leaf| leaf.existing_extra()?.hooks.existing()) {
             for (_, hook) in snapshot(&hooks.tensor) {
