@@ -35,7 +35,10 @@ impl<T: Copy + Default> Dims<T> {
         let mut dims = Dims::new();
         if s.len() <= INLINE {
             dims.count = s.len();
-            dims.inline[..s.len()].copy_from_slice(s);
+            // A loop: for so few numbers a call of memcpy costs more than it does.
+            for (to, from) in dims.inline.iter_mut().zip(s) {
+                *to = *from;
+            }
         } else {
             dims.heap = Some(Box::new(s.to_vec()));
         }
@@ -146,9 +149,14 @@ impl<'a, T: Copy + Default> IntoIterator for &'a Dims<T> {
 impl<T: Copy + Default + PartialEq> PartialEq for Dims<T> {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
-        // A loop: for so few numbers a call of memcmp costs more than it does.
-        self.len() == other.len() && self.iter().zip(other).all(|(a, b)| a == b)
+        is_same(self, other)
     }
+}
+
+/// Whether two lists are the same. A loop: for so few numbers a call of memcmp costs more than it does.
+#[inline]
+fn is_same<T: PartialEq>(a: &[T], b: &[T]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b)
 }
 
 impl<T: Copy + Default + Eq> Eq for Dims<T> {}
@@ -299,6 +307,12 @@ impl Layout {
             }
         }
         true
+    }
+
+    /// Whether it has these sizes and elements lie in row-major order without gaps.
+    #[inline]
+    pub fn is_row_major(&self, sizes: &[usize]) -> bool {
+        is_same(&self.sizes, sizes) && self.is_contiguous()
     }
 
     /// Whether elements fill a gapless piece of memory in the order of some permutation of the dimensions.

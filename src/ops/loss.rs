@@ -142,10 +142,7 @@ fn gaussian(a: &Args) -> Result<Outputs> {
         _ => bail!(value op, "var is of incorrect size"),
     };
     if var.numel() > 0
-        && super::reduce::reduce(op, &var.body(), &(0..var.rank()).collect::<Vec<_>>(), false, var.dtype(), Reduce::Min)?
-            .item()?
-            .to_f64()
-            < 0.0
+        && super::reduce::total(op, &var.body(), var.dtype(), Reduce::Min)?.item()?.to_f64() < 0.0
     {
         bail!(value op, "var has negative entry/entries");
     }

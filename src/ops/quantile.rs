@@ -27,8 +27,7 @@ fn quantile(op: &'static str, a: &Args, q: &Tensor, nan: bool) -> Result<Outputs
     if q.dtype() != x.dtype() {
         bail!(runtime op, "quantile() q tensor must be same dtype as the input tensor");
     }
-    let all: Dims = (0..q.rank()).collect();
-    let bound = |how| super::reduce::reduce(op, &q.body(), &all, false, q.dtype(), how)?.item();
+    let bound = |how| super::reduce::total(op, &q.body(), q.dtype(), how)?.item();
     if q.numel() > 0 && !(bound(Reduce::Min)?.to_f64() >= 0.0 && bound(Reduce::Max)?.to_f64() <= 1.0) {
         bail!(runtime op, "quantile() q values must be in the range [0, 1]");
     }

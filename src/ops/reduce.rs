@@ -102,13 +102,28 @@ pub(super) fn reduce(
     dtype: DType,
     how: Reduce,
 ) -> Result<Tensor> {
-    static READS: [[OnceLock<Executable>; 4]; 4] = [const { [const { OnceLock::new() }; 4] }; 4];
-    let (from, to) = (body.dtype.compute(), dtype.compute());
-    let read = READS[from as usize][to as usize]
-        .get_or_init(|| Executable::new(trace(&[from], &[], |x, _| vec![x[0].cast(to)])));
     let sizes = &body.layout.sizes;
-    let out = run(op, read, sizes, &[body], &[], (aligned(sizes, dims), dtype), how)?;
+    if dims.len() == sizes.len() && !keepdim {
+        return total(op, body, dtype, how);
+    }
+    let out = run(op, reader(body.dtype, dtype), sizes, &[body], &[], (aligned(sizes, dims), dtype), how)?;
     Ok(finish(out, dims, keepdim))
+}
+
+/// Reduces all dimensions; see [`reduce`].
+pub(super) fn total(op: &'static str, body: &Body, dtype: DType, how: Reduce) -> Result<Tensor> {
+    let out = Body::new(Storage::uninit(op, dtype.size())?, Layout::contiguous(Dims::new()), dtype);
+    let read = reader(body.dtype, dtype);
+    read.run(op, &body.layout.sizes, &[body.operand()], &[], &[out.operand()], how)?;
+    Ok(Tensor::from_body(out))
+}
+
+/// The Program that reads values of one dtype as another's compute type.
+fn reader(from: DType, to: DType) -> &'static Executable {
+    static READS: [[OnceLock<Executable>; 4]; 4] = [const { [const { OnceLock::new() }; 4] }; 4];
+    let (from, to) = (from.compute(), to.compute());
+    READS[from as usize][to as usize]
+        .get_or_init(|| Executable::new(trace(&[from], &[], |x, _| vec![x[0].cast(to)])))
 }
 
 /// The dtype of a sum: that asked for, int64 for integers, else the input's.
@@ -318,8 +333,7 @@ op! {
         S(Structured {
             forward: |a| {
                 let x = a.tensor(0)?.body();
-                let dtype = sum_dtype(x.dtype, a.opt_dtype(1));
-                Ok(smallvec![reduce("sum", &x, &all(x.layout.rank()), false, dtype, Reduce::Sum)?])
+                Ok(smallvec![total("sum", &x, sum_dtype(x.dtype, a.opt_dtype(1)), Reduce::Sum)?])
             },
             backward: Some(|c| Ok(smallvec![c.when(0, |g| spread(g, c.sizes(0), c.dtype(0)))?])),
             saves: &[],
@@ -445,8 +459,7 @@ op! {
         S(Structured {
             forward: |a| {
                 let x = a.tensor(0)?.body();
-                let dtype = sum_dtype(x.dtype, a.opt_dtype(1));
-                Ok(smallvec![reduce("prod", &x, &all(x.layout.rank()), false, dtype, Reduce::Prod)?])
+                Ok(smallvec![total("prod", &x, sum_dtype(x.dtype, a.opt_dtype(1)), Reduce::Prod)?])
             },
             backward: Some(|c| Ok(smallvec![c.when(0, |g| {
                 let x = super::to_dtype(&c.input(0)?, g.dtype())?;

@@ -100,8 +100,7 @@ fn in_range(sum: &Body) -> Result<bool> {
     if sum.layout.numel() == 0 {
         return Ok(true);
     }
-    let all: Dims = (0..sum.layout.rank()).collect();
-    let bound = |how| super::reduce::reduce(VECTOR, sum, &all, false, DType::F32, how)?.item();
+    let bound = |how| super::reduce::total(VECTOR, sum, DType::F32, how)?.item();
     let (low, high) = (bound(Reduce::Min)?.to_f64(), bound(Reduce::Max)?.to_f64());
     Ok(low > 1e-30 && high < 1e37 || high.is_nan())
 }

@@ -114,7 +114,7 @@ impl Executable {
 /// Whether an operand is the whole index space, one element after another in register format, in our own memory.
 #[inline]
 fn is_plain(o: &Operand<'_>, sizes: &[usize]) -> bool {
-    element::is_direct(o.dtype) && o.layout.sizes[..] == *sizes && o.layout.is_contiguous() && !o.storage.is_foreign()
+    element::is_direct(o.dtype) && o.layout.is_row_major(sizes) && !o.storage.is_foreign()
 }
 
 /// Runs a program if all operands are plain and no result lies in the memory of an operand; otherwise false, and nothing

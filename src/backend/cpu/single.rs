@@ -70,14 +70,14 @@ pub(super) fn run(
     let (true, [from], [to], Some(dtype)) = (compiled.only_reads, inputs, outputs, compiled.uniform) else {
         return false;
     };
-    let is_all = |o: &Operand<'_>| o.layout.sizes[..] == *sizes && o.layout.is_contiguous();
+    let is_all = |o: &Operand<'_>| o.layout.is_row_major(sizes);
     if from.dtype != dtype || to.dtype != dtype {
         return false;
     }
-    if is_all(to) && spread(from, to) {
+    let n = numel(sizes);
+    if (n == 1 || is_all(to)) && spread(from, to) {
         return true;
     }
-    let n = numel(sizes);
     // A sum of one value is that value, also where it is a negative zero.
     if !((2..=BLOCK).contains(&n) && to.layout.numel() == 1 && is_all(from) && are_apart(from, to)) {
         return false;
