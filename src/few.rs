@@ -33,10 +33,10 @@ impl<T> FromIterator<T> for MostlyOne<T> {
     #[inline]
     fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
         let mut items = items.into_iter();
-        match (items.next(), items.next()) {
-            (None, _) => MostlyOne::None,
-            (Some(a), None) => MostlyOne::One(a),
-            (Some(a), Some(b)) => MostlyOne::More(Box::new([a, b].into_iter().chain(items).collect())),
+        let Some(a) = items.next() else { return MostlyOne::None };
+        match items.next() {
+            None => MostlyOne::One(a),
+            Some(b) => MostlyOne::More(Box::new([a, b].into_iter().chain(items).collect())),
         }
     }
 }
@@ -50,6 +50,18 @@ impl<T> FromIterator<T> for MostlyTwo<T> {
             (Some(a), None, _) => MostlyTwo::One(a),
             (Some(a), Some(b), None) => MostlyTwo::Two([a, b]),
             (Some(a), Some(b), Some(c)) => MostlyTwo::More(Box::new([a, b, c].into_iter().chain(items).collect())),
+        }
+    }
+}
+
+impl<T> MostlyOne<T> {
+    /// What `f` makes of each of those.
+    #[inline]
+    pub fn of<S>(items: &[S], f: impl Fn(&S) -> T) -> Self {
+        match items {
+            [] => MostlyOne::None,
+            [item] => MostlyOne::One(f(item)),
+            items => MostlyOne::More(Box::new(items.iter().map(f).collect())),
         }
     }
 }
@@ -128,6 +140,7 @@ mod tests {
             let items: Vec<i64> = (0..n).collect();
             assert_eq!(items[..], *items.iter().copied().collect::<MostlyOne<i64>>());
             assert_eq!(items[..], *items.iter().copied().collect::<MostlyTwo<i64>>());
+            assert_eq!(items[..], *MostlyOne::of(&items, |item| *item));
             let mut pushed = MostlyTwo::None;
             items.iter().for_each(|item| pushed.push(*item));
             assert_eq!(items[..], *pushed);

@@ -331,17 +331,19 @@ pub fn upcoming_sequence() -> (u64, std::ops::Range<u64>) {
 /// A sequence number above all those of `edges`.
 #[inline]
 fn next_sequence(edges: &[Edge]) -> u64 {
-    let (mut next, mut end) = SEQUENCE.get();
     let below = |n: u64| {
         edges.iter().all(|e| e.node.as_ref().is_none_or(|node| node.sequence < n || node.sequence == u64::MAX))
     };
-    if next == end || !below(next) {
-        // A node from another thread may have a number of a later block: take a block above everything handed out.
-        next = NEXT_BLOCK.fetch_add(BLOCK, Ordering::Relaxed);
-        end = next + BLOCK;
-    }
-    SEQUENCE.set((next + 1, end));
-    next
+    SEQUENCE.with(|sequence| {
+        let (mut next, mut end) = sequence.get();
+        if next == end || !below(next) {
+            // A node from another thread may have a number of a later block: take a block above everything handed out.
+            next = NEXT_BLOCK.fetch_add(BLOCK, Ordering::Relaxed);
+            end = next + BLOCK;
+        }
+        sequence.set((next + 1, end));
+        next
+    })
 }
 
 impl<B: Backward + 'static> Node<B> {

@@ -176,6 +176,9 @@ struct StructuredBackward {
     /// Which of the first eight edges were column-major matrices, a bit each.
     transposed: u8,
     derivative: Derivative,
+    /// Whether it saved anything.
+    keeps: bool,
+    /// Forward values; `None` once freed, if there were any.
     saved: Mutex<Option<SmallVec<[(Save, SavedTensor); 1]>>>,
 }
 
@@ -240,7 +243,7 @@ pub(super) fn record_as(
     if !(0..tensors.len()).any(needs) {
         return Ok(());
     }
-    let results: MostlyOne<Meta> = outputs.iter().map(|o| Meta::of(&o.state().body)).collect();
+    let results = MostlyOne::of(outputs, |out| Meta::of(&out.state().body));
     if !results.iter().any(|meta| meta.dtype.is_float()) {
         return Ok(());
     }
@@ -290,6 +293,7 @@ pub(super) fn record_as(
         layout: layout.map(|l| Box::new(l.clone())),
         transposed,
         derivative,
+        keeps: !saved.is_empty(),
         saved: Mutex::new(Some(saved)),
     };
     let node = Node::shared(edges, results, body);
@@ -318,7 +322,7 @@ fn without_tensors(args: &Args) -> Box<[Arg]> {
         Arg::OptTensors(list) => Arg::Int(list.len() as i64),
         other => other.clone(),
     };
-    args[..n].iter().map(without).collect()
+    if n == 0 { Box::default() } else { args[..n].iter().map(without).collect() }
 }
 
 impl Backward for StructuredBackward {
@@ -339,12 +343,13 @@ impl Backward for StructuredBackward {
     }
 
     fn release(&self) {
-        let mut saved = self.saved.lock();
-        if saved.as_ref().is_some_and(|s| !s.is_empty()) {
-            let old = saved.take();
-            drop(saved);
-            drop(old);
+        if !self.keeps {
+            return;
         }
+        let mut saved = self.saved.lock();
+        let old = saved.take();
+        drop(saved);
+        drop(old);
     }
 
     fn saved(&self) -> Vec<(Cow<'static, str>, SavedAttribute)> {

@@ -101,10 +101,10 @@ pub(super) fn number_first(name: &str) -> Option<&'static Entry> {
 pub(super) fn call<'py>(entry: &Entry, given: &Given<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
     let py = given.py;
     let bound = bind::bind(&entry.overloads, given)?;
-    let (op, args) = (bound.op, bound.args);
+    let (op, args) = (bound.op, &bound.args);
     if entry.form == Form::InPlace {
         return guarded(|| {
-            let target = apart(py, &args, || apply::call_in_place(op, &args))?;
+            let target = apart(py, args, || apply::call_in_place(op, args))?;
             // The object itself, subclass and all, where the method was called on one.
             match given.positional.first() {
                 Some(first) if bind::tensor(first).is_some_and(|t| t.is(&target)) => Ok(first.clone()),
@@ -117,11 +117,11 @@ pub(super) fn call<'py>(entry: &Entry, given: &Given<'_, 'py>) -> PyResult<Bound
             if !op.surface.has(OUT) {
                 return Err(PyTypeError::new_err(format!("{}() got an unexpected keyword argument 'out'", op.name)));
             }
-            let result = apart(py, &args, || apply::call_out(op, &args, out))?;
+            let result = apart(py, args, || apply::call_out(op, args, out))?;
             return Ok(wrap(py, &result)?.into_any());
         }
-        let outputs = apart(py, &args, || apply::call(op, &args))?;
-        wrap_outputs(py, op, &args, outputs)
+        let outputs = apart(py, args, || apply::call(op, args))?;
+        wrap_outputs(py, op, args, outputs)
     })
 }
 
@@ -154,8 +154,12 @@ unsafe fn read<'py>(
         let borrow = |p: *mut ffi::PyObject| Bound::from_borrowed_ptr(py, p);
         let n = nargs as usize;
         let mut positional = Positional::with_capacity(n + 1);
-        positional.extend(slf.map(borrow));
-        positional.extend((0..n).map(|i| borrow(*args.add(i))));
+        if let Some(slf) = slf {
+            positional.push(borrow(slf));
+        }
+        for i in 0..n {
+            positional.push(borrow(*args.add(i)));
+        }
         let mut keywords = Vec::new();
         if !kwnames.is_null() {
             let names = borrow(kwnames).cast_into_unchecked::<PyTuple>();

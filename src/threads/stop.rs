@@ -144,18 +144,19 @@ pub fn asking_nobody<R>(f: impl FnOnce() -> R) -> R {
 /// Runs `f`, of which it is not known what it writes, whatever the caller does.
 #[inline]
 fn asking<R>(whom: Whom, f: impl FnOnce() -> R) -> R {
-    struct Before<'a>(&'a Standing, Whom, Target);
-    impl Drop for Before<'_> {
+    struct Before(Whom, Target);
+    impl Drop for Before {
         fn drop(&mut self) {
-            self.0.whom.set(self.1);
-            self.0.target.set(self.2);
+            MINE.with(|mine| {
+                mine.whom.set(self.0);
+                mine.target.set(self.1);
+            });
         }
     }
-    // The thread's own variable is looked up once: calls that take no time come by here too.
-    MINE.with(|mine| {
-        let _before = Before(mine, mine.whom.replace(whom), mine.target.replace(Target::Unknown));
-        f()
-    })
+    // `f` is not called while the thread's own variable is looked at: its result would be moved about, and calls that take no
+    // time come by here too.
+    let _before = MINE.with(|mine| Before(mine.whom.replace(whom), mine.target.replace(Target::Unknown)));
+    f()
 }
 
 /// Whom to ask about kernels on this thread, if they can be stopped now.
