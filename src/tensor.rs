@@ -168,6 +168,16 @@ impl Tensor {
         value_only.then(|| own.state.get_mut())
     }
 
+    /// The body of a tensor that nobody else holds.
+    #[inline]
+    pub(crate) fn own_body(&mut self) -> Option<&mut Arc<Body>> {
+        // Asked first, since to ask for sole access is no cheaper than a lock.
+        if Arc::strong_count(&self.0) > 1 {
+            return None;
+        }
+        Arc::get_mut(&mut self.0).map(|own| &mut own.state.get_mut().body)
+    }
+
     /// A snapshot of what the tensor is now.
     #[inline]
     pub fn body(&self) -> Arc<Body> {

@@ -139,6 +139,7 @@ impl GradMode {
 }
 
 impl Drop for GradMode {
+    #[inline]
     fn drop(&mut self) {
         set_grad_enabled(self.0);
     }

@@ -16,6 +16,7 @@ use crate::tensor::Tensor;
 use crate::threads::Stoppable;
 use smallvec::SmallVec;
 use std::borrow::Cow;
+use std::iter::repeat_n;
 
 /// A structured row.
 pub struct Structured {
@@ -297,9 +298,9 @@ pub(super) fn record_as(
         saved: Mutex::new(Some(saved)),
     };
     let node = Node::shared(edges, results, body);
-    for (nr, out) in outputs.iter().enumerate() {
+    for (nr, (out, node)) in outputs.iter().zip(repeat_n(node, outputs.len())).enumerate() {
         if node.outputs[nr].dtype.is_float() {
-            out.set_history(Edge::new(node.clone(), nr as u32));
+            out.set_history(Edge::new(node, nr as u32));
         }
     }
     Ok(())

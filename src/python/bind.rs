@@ -27,20 +27,20 @@ pub(super) struct Given<'a, 'py> {
     pub method: bool,
 }
 
-/// A bound call.
+/// What a call is bound to.
 pub(super) struct Call {
     pub op: &'static Op,
-    pub args: Args,
     pub out: Option<Tensor>,
 }
 
-/// Binds a call to the first overload that takes it.
-pub(super) fn bind(overloads: &[&'static Op], given: &Given<'_, '_>) -> PyResult<Call> {
+/// Binds a call to the first overload that takes it, and its arguments into `args`.
+pub(super) fn bind(overloads: &[&'static Op], given: &Given<'_, '_>, args: &mut Args) -> PyResult<Call> {
     let mut first_error = None;
     // A number for the first tensor of a formula is the last resort: overloads for numbers come first.
     for lenient in [false, true] {
         for op in overloads.iter().filter(|op| !lenient || takes_numbers(op)) {
-            match bind_one(op, given, lenient) {
+            args.clear();
+            match bind_one(op, given, lenient, args) {
                 Ok(call) => return Ok(call),
                 Err(Refusal::Raise(err)) => return Err(err),
                 Err(Refusal::Mismatch(text)) => first_error = first_error.or(Some(text)),
@@ -128,8 +128,7 @@ impl From<PyErr> for Refusal {
 /// Keyword arguments that describe memory and do not change a result here.
 const IGNORED: [&str; 3] = ["layout", "pin_memory", "sparse_grad"];
 
-fn bind_one(op: &'static Op, given: &Given<'_, '_>, lenient: bool) -> Result<Call, Refusal> {
-    let mut args = Args::new();
+fn bind_one(op: &'static Op, given: &Given<'_, '_>, lenient: bool, args: &mut Args) -> Result<Call, Refusal> {
     let mut next = 0;
     let mut used = 0usize;
     let positional = given.positional;
@@ -215,7 +214,7 @@ fn bind_one(op: &'static Op, given: &Given<'_, '_>, lenient: bool) -> Result<Cal
             }
         }
     }
-    Ok(Call { op, args, out })
+    Ok(Call { op, out })
 }
 
 /// Whether a keyword names a parameter: by its own name, or by numpy's.

@@ -100,8 +100,9 @@ pub(super) fn number_first(name: &str) -> Option<&'static Entry> {
 /// Runs a call that Python made.
 pub(super) fn call<'py>(entry: &Entry, given: &Given<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
     let py = given.py;
-    let bound = bind::bind(&entry.overloads, given)?;
-    let (op, args) = (bound.op, &bound.args);
+    let mut args = Args::new();
+    let bind::Call { op, out } = bind::bind(&entry.overloads, given, &mut args)?;
+    let args = &args;
     if entry.form == Form::InPlace {
         return guarded(|| {
             let target = apart(py, args, || apply::call_in_place(op, args))?;
@@ -113,7 +114,7 @@ pub(super) fn call<'py>(entry: &Entry, given: &Given<'_, 'py>) -> PyResult<Bound
         });
     }
     interruptible(|| {
-        if let Some(out) = &bound.out {
+        if let Some(out) = &out {
             if !op.surface.has(OUT) {
                 return Err(PyTypeError::new_err(format!("{}() got an unexpected keyword argument 'out'", op.name)));
             }

@@ -81,23 +81,25 @@ fn without_history(grad: Tensor) -> Tensor {
 
 /// What becomes of the first gradient: `.grad` as it is if nobody else sees its memory and it lies as the leaf does, unless the
 /// thread does not ask for that; else its copy.
-fn first(grad: Tensor, leaf: &Tensor) -> Result<Tensor> {
-    let (wanted, is_leafs, dtype) = {
-        let body = &leaf.state().body;
-        let wanted = ops::dense_like(&body.layout);
-        let is_leafs = wanted.strides == body.layout.strides;
-        (wanted, is_leafs, body.dtype)
+fn first(mut grad: Tensor, leaf: &Tensor) -> Result<Tensor> {
+    let wanted = {
+        let leaf = &leaf.state().body;
+        let lies_well = |layout: &Layout| {
+            if leaf.layout.is_dense() { layout.strides == leaf.layout.strides } else { layout.is_contiguous() }
+        };
+        let can_be_taken = |body: &mut Arc<Body>| {
+            let alone = Arc::strong_count(body) == 1 && body.storage.is_unique();
+            let fits = body.layout.offset == 0 && body.dtype == leaf.dtype;
+            alone && fits && (lies_well(&body.layout) || !mode::enforces_grad_layout())
+        };
+        if !grad.is_view() && grad.own_body().is_some_and(can_be_taken) {
+            None
+        } else {
+            Some(ops::dense_like(&leaf.layout))
+        }
     };
-    let lies_well = |layout: &Layout| {
-        layout.strides == wanted.strides || (!is_leafs && layout.is_contiguous()) || !mode::enforces_grad_layout()
-    };
-    let can_be_taken = |grad: &Tensor| {
-        let body = &grad.state().body;
-        let alone = Arc::strong_count(body) == 1 && body.storage.is_unique();
-        alone && body.layout.offset == 0 && body.dtype == dtype && lies_well(&body.layout)
-    };
-    if Arc::strong_count(&grad.0) == 1 && !grad.is_view() && can_be_taken(&grad) {
-        return Ok(without_history(grad));
+    match wanted {
+        None => Ok(without_history(grad)),
+        Some(layout) => ops::copy_in_layout(grad, layout),
     }
-    ops::copy_in_layout(grad, wanted)
 }
