@@ -57,11 +57,11 @@ impl<T> FromIterator<T> for MostlyTwo<T> {
 impl<T> MostlyOne<T> {
     /// What `f` makes of each of those.
     #[inline]
-    pub fn of<S>(items: &[S], f: impl Fn(&S) -> T) -> Self {
+    pub fn of<S>(items: &mut [S], mut f: impl FnMut(&mut S) -> T) -> Self {
         match items {
             [] => MostlyOne::None,
             [item] => MostlyOne::One(f(item)),
-            items => MostlyOne::More(Box::new(items.iter().map(f).collect())),
+            items => MostlyOne::More(Box::new(items.iter_mut().map(f).collect())),
         }
     }
 }
@@ -140,7 +140,7 @@ mod tests {
             let items: Vec<i64> = (0..n).collect();
             assert_eq!(items[..], *items.iter().copied().collect::<MostlyOne<i64>>());
             assert_eq!(items[..], *items.iter().copied().collect::<MostlyTwo<i64>>());
-            assert_eq!(items[..], *MostlyOne::of(&items, |item| *item));
+            assert_eq!(items[..], *MostlyOne::of(&mut items.clone(), |item| *item));
             let mut pushed = MostlyTwo::None;
             items.iter().for_each(|item| pushed.push(*item));
             assert_eq!(items[..], *pushed);

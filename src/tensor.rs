@@ -168,14 +168,26 @@ impl Tensor {
         value_only.then(|| own.state.get_mut())
     }
 
+    /// The identity of a tensor that nobody else holds.
+    #[inline]
+    fn own(&mut self) -> Option<&mut Impl> {
+        // Asked first, since to ask for sole access is hardly cheaper than a lock.
+        if Arc::strong_count(&self.0) == 1 { Arc::get_mut(&mut self.0) } else { None }
+    }
+
     /// The body of a tensor that nobody else holds.
     #[inline]
     pub(crate) fn own_body(&mut self) -> Option<&mut Arc<Body>> {
-        // Asked first, since to ask for sole access is no cheaper than a lock.
-        if Arc::strong_count(&self.0) > 1 {
-            return None;
+        self.own().map(|own| &mut own.state.get_mut().body)
+    }
+
+    /// What `look` finds in the body: without a lock where nobody else holds the tensor.
+    #[inline]
+    pub(crate) fn look<R>(&mut self, look: impl FnOnce(&Body) -> R) -> R {
+        if let Some(body) = self.own_body() {
+            return look(body);
         }
-        Arc::get_mut(&mut self.0).map(|own| &mut own.state.get_mut().body)
+        look(&self.state().body)
     }
 
     /// A snapshot of what the tensor is now.

@@ -119,13 +119,13 @@ fn along_backward(c: &Context<'_>) -> Result<Grads> {
         let sizes = c.sizes(0);
         let along = dim("max", c, 1, sizes.len())?;
         let aligned = |t: &Tensor| align(t, sizes, &[along], c.bool(2));
-        put_back(&aligned(&g)?, &aligned(&c.output(1)?)?, sizes, along as i64)
+        put_back(&aligned(g)?, &aligned(&c.output(1)?)?, sizes, along as i64)
     })?])
 }
 
 /// The gradient of a running extreme.
 fn running_backward(c: &Context<'_>) -> Result<Grads> {
-    Ok(smallvec![c.when(0, |g| put_back(&g, &c.output(1)?, c.sizes(0), c.int(1)?))?])
+    Ok(smallvec![c.when(0, |g| put_back(g, &c.output(1)?, c.sizes(0), c.int(1)?))?])
 }
 
 /// The gradient of a median over all elements: shared evenly by the elements that equal it.

@@ -560,7 +560,7 @@ op! {
         U(Update {
             write: masked_scatter_write,
             backward: |c| {
-                let kept = c.when(0, |g| without_masked(&g, &c.index(1)?))?;
+                let kept = c.when(0, |g| without_masked(g, &c.index(1)?))?;
                 let source = c.when(1, |g| {
                     let taken = g.masked_select(expand(&c.index(1)?, &g.sizes())?)?;
                     filled_up(&taken, &[numel(c.sizes(1))])?.reshape(ints(c.sizes(1)))

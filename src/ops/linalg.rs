@@ -28,7 +28,7 @@ op! {
             },
             backward: Some(|c| Ok(smallvec![c.when(0, |g| {
                 let a = c.input(0)?;
-                let g = over_matrices(&g)?;
+                let g = over_matrices(g)?;
                 if !mode::is_grad_enabled() {
                     return g.mul(a.cofactors()?);
                 }

@@ -141,9 +141,7 @@ fn gaussian(a: &Args) -> Result<Outputs> {
         Some((1, rest)) if !sizes.is_empty() && *rest == sizes[..sizes.len() - 1] => var,
         _ => bail!(value op, "var is of incorrect size"),
     };
-    if var.numel() > 0
-        && super::reduce::total(op, &var.body(), var.dtype(), Reduce::Min)?.item()?.to_f64() < 0.0
-    {
+    if var.numel() > 0 && super::reduce::total(op, &var.body(), var.dtype(), Reduce::Min)?.item()?.to_f64() < 0.0 {
         bail!(value op, "var has negative entry/entries");
     }
     super::apply::call(

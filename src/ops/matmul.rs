@@ -41,8 +41,8 @@ op! {
                 Ok(smallvec![product("mm", &x, &y)?])
             },
             backward: Some(|c| Ok(smallvec![
-                c.when(0, |g| left_gradient(c, 0, &g, &c.input(1)?))?,
-                c.when(1, |g| right_gradient(c, 1, &c.input(0)?, &g))?,
+                c.when(0, |g| left_gradient(c, 0, g, &c.input(1)?))?,
+                c.when(1, |g| right_gradient(c, 1, &c.input(0)?, g))?,
             ])),
             saves: FACTORS,
         }),
@@ -119,8 +119,8 @@ op! {
             },
             backward: Some(|c| Ok(smallvec![
                 added_gradient(c)?,
-                c.when(1, |g| times(left_gradient(c, 1, &g, &c.input(2)?)?, c.number(4)?))?,
-                c.when(2, |g| times(right_gradient(c, 2, &c.input(1)?, &g)?, c.number(4)?))?,
+                c.when(1, |g| times(left_gradient(c, 1, g, &c.input(2)?)?, c.number(4)?))?,
+                c.when(2, |g| times(right_gradient(c, 2, &c.input(1)?, g)?, c.number(4)?))?,
             ])),
             saves: FACTORS_BEHIND,
         }),
@@ -200,8 +200,8 @@ op! {
             },
             backward: Some(|c| Ok(smallvec![
                 added_gradient(c)?,
-                c.when(1, |g| times(over_batch(c, &g)?.bmm(c.input(2)?.transpose(1, 2)?)?, c.number(4)?))?,
-                c.when(2, |g| times(c.input(1)?.transpose(1, 2)?.bmm(over_batch(c, &g)?)?, c.number(4)?))?,
+                c.when(1, |g| times(over_batch(c, g)?.bmm(c.input(2)?.transpose(1, 2)?)?, c.number(4)?))?,
+                c.when(2, |g| times(c.input(1)?.transpose(1, 2)?.bmm(over_batch(c, g)?)?, c.number(4)?))?,
             ])),
             saves: FACTORS_BEHIND,
         }),
@@ -340,7 +340,7 @@ fn times(t: Tensor, n: Scalar) -> Result<Tensor> {
 
 /// The gradient of what was added to a product.
 fn added_gradient(c: &Context<'_>) -> Result<Option<Tensor>> {
-    c.when(0, |g| times(super::sum_to_size(&g, c.sizes(0))?, c.number(3)?))
+    c.when(0, |g| times(super::sum_to_size(g, c.sizes(0))?, c.number(3)?))
 }
 
 /// The gradient of the left factor of a product, `g @ right^T`, lying in memory as the factor does, so that a transposed

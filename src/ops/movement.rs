@@ -303,7 +303,7 @@ op! {
     EXPAND expand(self, size: Ints) -> Tensor = "ExpandBackward0", METHOD,
         V(View {
             layouts: |input, a| Ok(smallvec![expanded(input, a.ints(1)?)?]),
-            backward: |c| Ok(smallvec![c.when(0, |g| super::sum_to_size(&g, c.sizes(0)))?]),
+            backward: |c| Ok(smallvec![c.when(0, |g| super::sum_to_size(g, c.sizes(0)))?]),
             multiple: false,
         }),
         |s| vec![smallvec![Arg::Tensor(s.t(&[3, 1])), Arg::Ints([2, -1, 4][..].into())]];

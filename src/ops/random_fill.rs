@@ -180,8 +180,8 @@ fn change(op: &'static Op, a: &Args, write: impl FnOnce(&Body) -> Result<()>) ->
     if records {
         let mut inner = a.clone();
         inner[0] = Arg::Tensor(Tensor::with_history(body.clone(), target.edge()?));
-        let written = Tensor::from_shared(body);
-        record(op, &inner, None, no_gradient, &[], std::slice::from_ref(&written))?;
+        let mut written = Tensor::from_shared(body);
+        record(op, &inner, None, no_gradient, &[], std::slice::from_mut(&mut written))?;
         if let Some(node) = written.grad_fn_as_is().node() {
             inplace::rebase(target, node.clone(), 0)?;
         }

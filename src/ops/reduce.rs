@@ -122,8 +122,7 @@ pub(super) fn total(op: &'static str, body: &Body, dtype: DType, how: Reduce) ->
 fn reader(from: DType, to: DType) -> &'static Executable {
     static READS: [[OnceLock<Executable>; 4]; 4] = [const { [const { OnceLock::new() }; 4] }; 4];
     let (from, to) = (from.compute(), to.compute());
-    READS[from as usize][to as usize]
-        .get_or_init(|| Executable::new(trace(&[from], &[], |x, _| vec![x[0].cast(to)])))
+    READS[from as usize][to as usize].get_or_init(|| Executable::new(trace(&[from], &[], |x, _| vec![x[0].cast(to)])))
 }
 
 /// The dtype of a sum: that asked for, int64 for integers, else the input's.
@@ -137,13 +136,7 @@ pub(super) fn align(t: &Tensor, sizes: &[usize], dims: &[usize], keepdim: bool) 
 }
 
 /// A gradient of a reduced result, seen in the shape of the input and in its dtype: dimensions put back, then expanded.
-pub(super) fn restore(
-    grad: &Tensor,
-    sizes: &[usize],
-    dims: &[usize],
-    keepdim: bool,
-    dtype: DType,
-) -> Result<Tensor> {
+pub(super) fn restore(grad: &Tensor, sizes: &[usize], dims: &[usize], keepdim: bool, dtype: DType) -> Result<Tensor> {
     spread(&align(grad, sizes, dims, keepdim)?, sizes, dtype)
 }
 
@@ -219,7 +212,13 @@ fn mean(a: &Args, dims: &[usize], keepdim: bool, dtype: Option<DType>) -> Result
 /// The gradient of a mean.
 fn mean_backward(c: &Context<'_>, dims: &[usize], keepdim: bool) -> Result<Grads> {
     let n = dims.iter().map(|&d| c.sizes(0)[d]).product::<usize>() as f64;
-    Ok(smallvec![c.when(0, |g| restore(&divide(&super::to_dtype(g, c.dtype(0))?, n)?, c.sizes(0), dims, keepdim, c.dtype(0)))?])
+    Ok(smallvec![c.when(0, |g| restore(
+        &divide(&super::to_dtype(g, c.dtype(0))?, n)?,
+        c.sizes(0),
+        dims,
+        keepdim,
+        c.dtype(0)
+    ))?])
 }
 
 /// A tensor divided by a number.
@@ -464,7 +463,7 @@ op! {
             backward: Some(|c| Ok(smallvec![c.when(0, |g| {
                 let x = super::to_dtype(&c.input(0)?, g.dtype())?;
                 let others = x.reshape(-1i64)?.product_of_others(0)?.reshape(ints(c.sizes(0)))?;
-                super::to_dtype(&super::apply::binary(&super::elementwise::MUL, &g, &others)?, c.dtype(0))
+                super::to_dtype(&super::apply::binary(&super::elementwise::MUL, g, &others)?, c.dtype(0))
             })?])),
             saves: &[Save::Input(0)],
         });
@@ -483,7 +482,7 @@ op! {
             backward: Some(|c| Ok(smallvec![c.when(0, |g| {
                 let dims = dims("prod", c, 1, c.sizes(0).len())?;
                 let x = super::to_dtype(&c.input(0)?, g.dtype())?;
-                let g = align(&g, c.sizes(0), &dims, c.bool(2))?;
+                let g = align(g, c.sizes(0), &dims, c.bool(2))?;
                 let others = x.product_of_others(c.int(1)?)?;
                 super::to_dtype(&super::apply::binary(&super::elementwise::MUL, &g, &others)?, c.dtype(0))
             })?])),
@@ -611,7 +610,7 @@ op! {
             backward: Some(|c| {
                 let dims = dims("logsumexp", c, 1, c.sizes(0).len())?;
                 Ok(smallvec![c.when(0, |g| {
-                    let g = align(&g, c.sizes(0), &dims, c.bool(2))?;
+                    let g = align(g, c.sizes(0), &dims, c.bool(2))?;
                     let result = align(&c.output(0)?, c.sizes(0), &dims, c.bool(2))?;
                     g.times_exp_difference(&c.input(0)?, &result)
                 })?])

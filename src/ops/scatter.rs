@@ -207,7 +207,7 @@ op! {
             write: scatter_write,
             backward: |c| {
                 let kept = c.when(0, |g| g.scatter_value(c.int(1)?, c.index(2)?, Scalar::Int(0)))?;
-                Ok(smallvec![kept, c.when(1, |g| source_grad(c, &g))?])
+                Ok(smallvec![kept, c.when(1, |g| source_grad(c, g))?])
             },
             saves: &[Save::Index(2)],
         }),
@@ -248,7 +248,7 @@ op! {
         U(Update {
             write: scatter_add_write,
             backward: |c| {
-                Ok(smallvec![c.grad(0).filter(|_| c.needs(0)), c.when(1, |g| source_grad(c, &g))?])
+                Ok(smallvec![c.grad(0).filter(|_| c.needs(0)), c.when(1, |g| source_grad(c, g))?])
             },
             saves: &[Save::Index(2)],
         }),

@@ -118,7 +118,7 @@ fn kept(c: &Context<'_>, g: &Tensor) -> Result<Tensor> {
 fn backward(c: &Context<'_>) -> Result<Grads> {
     let Some(grad) = c.grad(0) else { return Ok(smallvec![None, None]) };
     match how(c.str(4))? {
-        How::Sum => Ok(smallvec![c.when(0, |g| kept(c, g))?, c.when(1, |g| source_grad(c, &g))?]),
+        How::Sum => Ok(smallvec![c.when(0, |g| kept(c, g))?, c.when(1, |g| source_grad(c, g))?]),
         How::Mean => {
             let counts = counts(c, &grad)?;
             let share = grad.true_divide(&counts)?;

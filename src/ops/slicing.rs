@@ -429,8 +429,8 @@ fn replaced_back(
     without: impl FnOnce(&Tensor, Tensor) -> Result<Tensor>,
     part: impl FnOnce(&Tensor) -> Result<Tensor>,
 ) -> Result<Grads> {
-    let whole = c.when(0, |g| without(&g, super::zeros(c.sizes(1), g.dtype())?))?;
-    Ok(smallvec![whole, c.when(1, |g| super::to_dtype(&part(&g)?, c.dtype(1)))?])
+    let whole = c.when(0, |g| without(g, super::zeros(c.sizes(1), g.dtype())?))?;
+    Ok(smallvec![whole, c.when(1, |g| super::to_dtype(&part(g)?, c.dtype(1)))?])
 }
 
 fn selected(input: &Layout, dim: i64, index: i64) -> Result<Layout> {

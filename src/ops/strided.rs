@@ -135,8 +135,8 @@ pub(crate) fn view_of(base: &Tensor, view: &Body, history: Edge) -> Result<Edge>
         Arg::Int(view.layout.offset as i64),
     ];
     let V(rule) = &AS_STRIDED.rule else { return Ok(Edge::NONE) };
-    let out = Tensor::from_body(view.clone());
-    let outputs = std::slice::from_ref(&out);
+    let mut out = Tensor::from_body(view.clone());
+    let outputs = std::slice::from_mut(&mut out);
     super::structured::record(&AS_STRIDED, &args, Some(&base.body().layout), rule.backward, &[], outputs)?;
     Ok(out.grad_fn_as_is())
 }

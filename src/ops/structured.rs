@@ -186,13 +186,13 @@ struct StructuredBackward {
 /// Runs a structured row.
 pub(super) fn forward(op: &'static Op, rule: &Structured, args: &Args) -> Result<Outputs> {
     let recording = mode::is_grad_enabled();
-    let outputs = {
+    let mut outputs = {
         let (_mode, _fresh) = (GradMode::set(false), Stoppable::fresh());
         (rule.forward)(args)?
     };
     match rule.backward {
         Some(derivative) if recording && !op.node.is_empty() => {
-            record(op, args, None, derivative, rule.saves, &outputs)?
+            record(op, args, None, derivative, rule.saves, &mut outputs)?
         }
         _ if mode::is_inference_mode() => outputs.iter().for_each(Tensor::mark_inference),
         _ => {}
@@ -224,7 +224,7 @@ pub(super) fn record(
     layout: Option<&Layout>,
     derivative: Derivative,
     saves: &'static [Save],
-    outputs: &[Tensor],
+    outputs: &mut [Tensor],
 ) -> Result<()> {
     record_as(op.node, op, args, layout, derivative, saves, outputs)
 }
@@ -237,14 +237,14 @@ pub(super) fn record_as(
     layout: Option<&Layout>,
     derivative: Derivative,
     saves: &'static [Save],
-    outputs: &[Tensor],
+    outputs: &mut [Tensor],
 ) -> Result<()> {
     let tensors = edge_tensors(op, args);
     let needs = |k: usize| tensors.get(k).is_some_and(|t| t.is_some_and(|t| t.requires_grad()));
     if !(0..tensors.len()).any(needs) {
         return Ok(());
     }
-    let results = MostlyOne::of(outputs, |out| Meta::of(&out.state().body));
+    let results = MostlyOne::of(outputs, |out| out.look(Meta::of));
     if !results.iter().any(|meta| meta.dtype.is_float()) {
         return Ok(());
     }
@@ -298,9 +298,10 @@ pub(super) fn record_as(
         saved: Mutex::new(Some(saved)),
     };
     let node = Node::shared(edges, results, body);
-    for (nr, (out, node)) in outputs.iter().zip(repeat_n(node, outputs.len())).enumerate() {
+    let nodes = repeat_n(node, outputs.len());
+    for (nr, (out, node)) in outputs.iter_mut().zip(nodes).enumerate() {
         if node.outputs[nr].dtype.is_float() {
-            out.set_history(Edge::new(node, nr as u32));
+            out.become_output(Edge::new(node, nr as u32));
         }
     }
     Ok(())

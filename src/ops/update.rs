@@ -31,9 +31,9 @@ pub(super) fn forward(op: &'static Op, rule: &Update, args: &Args) -> Result<Out
         let (_mode, _fresh) = (GradMode::set(false), Stoppable::fresh());
         (rule.write)(&out.body(), args)?;
     }
-    let outputs: Outputs = smallvec![out];
+    let mut outputs: Outputs = smallvec![out];
     if mode::is_grad_enabled() {
-        record(op, args, None, rule.backward, rule.saves, &outputs)?;
+        record(op, args, None, rule.backward, rule.saves, &mut outputs)?;
     } else if mode::is_inference_mode() {
         outputs[0].mark_inference();
     }
@@ -53,8 +53,8 @@ pub(super) fn in_place(op: &'static Op, rule: &Update, args: &Args) -> Result<Te
     let body = target.body();
     // The history is read before the write moves the version on, and put in place after it.
     let history = if records {
-        let stand_in = Tensor::from_shared(body.clone());
-        record(op, args, None, rule.backward, rule.saves, std::slice::from_ref(&stand_in))?;
+        let mut stand_in = Tensor::from_shared(body.clone());
+        record(op, args, None, rule.backward, rule.saves, std::slice::from_mut(&mut stand_in))?;
         stand_in.grad_fn_as_is()
     } else {
         Default::default()

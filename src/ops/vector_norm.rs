@@ -123,7 +123,7 @@ fn backward(c: &Context<'_>, p: f64) -> Result<Grads> {
         let (sizes, keepdim) = (c.sizes(0), c.bool(3));
         let dims = dims(VECTOR, c, 2, sizes.len())?;
         let x = super::to_dtype(&c.input(0)?, g.dtype())?;
-        let (g, norm) = (align(&g, sizes, &dims, keepdim)?, align(&c.output(0)?, sizes, &dims, keepdim)?);
+        let (g, norm) = (align(g, sizes, &dims, keepdim)?, align(&c.output(0)?, sizes, &dims, keepdim)?);
         super::to_dtype(&norm_backward(&g, &x, &norm, p, &dims)?, c.dtype(0))
     })?])
 }

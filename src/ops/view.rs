@@ -33,7 +33,7 @@ pub(super) fn forward(op: &'static Op, rule: &View, args: &Args) -> Result<Outpu
     let layouts = (rule.layouts)(&body.layout, args)?;
     let recording = mode::is_grad_enabled();
     let creation = Creation::now(rule.multiple);
-    let outputs: Outputs = layouts.into_iter().map(|layout| Tensor::from_body(body.with_layout(layout))).collect();
+    let mut outputs: Outputs = layouts.into_iter().map(|layout| Tensor::from_body(body.with_layout(layout))).collect();
     for out in &outputs {
         if input.is_inference() {
             out.mark_inference();
@@ -42,7 +42,7 @@ pub(super) fn forward(op: &'static Op, rule: &View, args: &Args) -> Result<Outpu
         }
     }
     if recording && input.requires_grad() {
-        record(op, args, Some(&body.layout), rule.backward, &[], &outputs)?;
+        record(op, args, Some(&body.layout), rule.backward, &[], &mut outputs)?;
     }
     Ok(outputs)
 }
@@ -56,12 +56,12 @@ pub(super) fn in_place(op: &'static Op, rule: &View, args: &Args) -> Result<Tens
     let mut layouts = (rule.layouts)(&body.layout, args)?;
     let Some(layout) = layouts.pop() else { return Ok(target.clone()) };
     let fresh = body.with_layout(layout);
-    let seen = Tensor::from_body(fresh.clone());
+    let mut seen = Tensor::from_body(fresh.clone());
     if records {
         let mut inner = args.clone();
         inner[0] = Arg::Tensor(Tensor::with_history(body.clone(), target.edge()?));
         let name = in_place_name(op);
-        record_as(name, op, &inner, Some(&body.layout), rule.backward, &[], std::slice::from_ref(&seen))?;
+        record_as(name, op, &inner, Some(&body.layout), rule.backward, &[], std::slice::from_mut(&mut seen))?;
     }
     fresh.bump_version();
     target.publish(fresh);
@@ -102,14 +102,14 @@ pub(super) fn single(
     args: impl FnOnce() -> Args,
 ) -> Result<Tensor> {
     let recording = mode::is_grad_enabled();
-    let out = Tensor::from_body(body.with_layout(layout));
+    let mut out = Tensor::from_body(body.with_layout(layout));
     if input.is_inference() {
         out.mark_inference();
     } else {
         out.set_view(input, Creation::now(false));
     }
     if recording && input.requires_grad() {
-        record(op, &args(), Some(&body.layout), rule.backward, &[], std::slice::from_ref(&out))?;
+        record(op, &args(), Some(&body.layout), rule.backward, &[], std::slice::from_mut(&mut out))?;
     }
     Ok(out)
 }

@@ -154,6 +154,18 @@ impl Tensor {
         drop(old);
     }
 
+    /// [`set_history`](Self::set_history) of a tensor that most likely nobody else holds.
+    #[inline]
+    pub(crate) fn become_output(&mut self, edge: Edge) {
+        match self.own() {
+            Some(own) => {
+                own.state.get_mut().grad_fn = edge;
+                *own.flags.get_mut() |= REQUIRES_GRAD;
+            }
+            None => self.set_history(edge),
+        }
+    }
+
     /// Makes this fresh tensor a view of `base`. What forbids a change of the base forbids it here, unless the way this view
     /// was made has a say of its own.
     pub(crate) fn set_view(&self, base: &Tensor, creation: Creation) {

@@ -4,17 +4,13 @@ use crate::autograd::node::{Edge, NodeRef};
 use crate::error::{Error, Result};
 use crate::ops;
 use crate::shape::expandable;
-use crate::tensor::{Body, Tensor};
+use crate::tensor::Tensor;
 
 /// Makes a gradient fit the output it belongs to: reduced if it is broadcast, cast if it is of another dtype.
 #[inline]
 pub(super) fn fit(node: &NodeRef, k: usize, edge: &Edge, mut grad: Tensor) -> Result<Tensor> {
     let Some(meta) = edge.node().and_then(|n| n.outputs.get(edge.nr as usize)) else { return Ok(grad) };
-    let alike = |body: &Body| body.layout.sizes == meta.sizes && body.dtype == meta.dtype;
-    let fits = match grad.own_body() {
-        Some(body) => alike(body),
-        None => alike(&grad.state().body),
-    };
+    let fits = grad.look(|body| body.layout.sizes == meta.sizes && body.dtype == meta.dtype);
     if fits { Ok(grad) } else { misfit(node, k, &meta.sizes, meta.dtype, grad) }
 }
 

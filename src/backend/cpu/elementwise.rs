@@ -293,6 +293,7 @@ impl Walk {
 }
 
 /// The address of an operand's first element.
+#[inline]
 pub(super) fn element_ptr(o: &Operand<'_>) -> *mut u8 {
     o.storage.ptr().wrapping_add(o.layout.offset * o.dtype.size())
 }
