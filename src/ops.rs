@@ -62,8 +62,8 @@ pub mod update;
 pub mod vector_norm;
 pub mod view;
 
-pub(crate) use copy::contiguous;
-pub use copy::{add_assign, copy_in_layout, dense_like, is_exclusive, sum_of, sum_to_size, to_dtype};
+pub use copy::{add_assign, copy_like, is_exclusive, sum_of, sum_to_size, to_dtype};
+pub(crate) use copy::{contiguous, copy_in_layout, dense_like};
 pub use factory::{full, ones, zeros, zeros_like};
 pub(crate) use inplace::{check_history as check_inplace_history, rebase};
 pub(crate) use strided::view_of;

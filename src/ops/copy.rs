@@ -6,7 +6,7 @@ use super::op::Rule::{Composite as C, Structured as S, Update as U};
 use super::op::{FUNCTION, METHOD, Outputs, op};
 use super::structured::Structured;
 use super::update::Update;
-use crate::autograd::no_grad;
+use crate::autograd::{mode, no_grad};
 use crate::backend::{Executable, Reduce, cpu};
 use crate::dtype::{Compute, DType};
 use crate::error::{Result, bail};
@@ -119,7 +119,7 @@ op! {
 }
 
 /// Where a copy of a tensor lies: as it does if it is dense, else row-major.
-pub fn dense_like(layout: &Layout) -> Layout {
+pub(crate) fn dense_like(layout: &Layout) -> Layout {
     if layout.is_dense() {
         Layout { sizes: layout.sizes.clone(), strides: layout.strides.clone(), offset: 0 }
     } else {
@@ -246,8 +246,17 @@ pub fn sum_to_size(t: &Tensor, sizes: &[usize]) -> Result<Tensor> {
     summed.view(sizes)
 }
 
+/// A copy of a gradient that lies in memory as `like` does, differentiable if recording is on.
+pub fn copy_like(t: &Tensor, like: &Tensor) -> Result<Tensor> {
+    if mode::is_grad_enabled() && t.requires_grad() {
+        return t.copy();
+    }
+    let layout = dense_like(&like.body().layout);
+    copy_in_layout(t.clone(), layout)
+}
+
 /// A copy of a gradient in memory of that layout, without history.
-pub fn copy_in_layout(mut t: Tensor, layout: Layout) -> Result<Tensor> {
+pub(crate) fn copy_in_layout(mut t: Tensor, layout: Layout) -> Result<Tensor> {
     // What nobody else holds becomes its own copy.
     if let Some(body) = t.state_mut().and_then(|state| Arc::get_mut(&mut state.body)) {
         *body = copy_into_layout("clone", body, layout)?;
