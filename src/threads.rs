@@ -10,7 +10,7 @@ mod stop;
 pub mod trace;
 
 pub use fork::{Forked, Tally, watch_forks};
-pub use pool::{Work, idle, invite, num_threads, rouse, set_num_threads, shutdown};
+pub use pool::{Work, environment, idle, invite, num_threads, rouse, set_num_threads, shutdown};
 pub use slices::{each, is_cut, ranges, turns};
 pub use stop::{Cancelled, Stoppable, asking_nobody, asking_user, cancel, heeding};
 pub use stop::{is_cancelled, is_stop_wanted, set_stop_hook, stop_if_wanted};

@@ -9,10 +9,11 @@ use crate::dtype::{DType, Promotion};
 use crate::storage;
 use crate::tensor::{default_dtype, set_default_dtype};
 use crate::threads;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyRuntimeWarning, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use std::ffi::CString;
 
 /// Whether recording is switched on for this thread.
 #[pyfunction]
@@ -217,6 +218,13 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = m.py();
     storage::set_wait_hook(wait);
     threads::watch_forks();
+    if let Err(given) = threads::environment() {
+        let text = format!(
+            "RUSTGRAD_NUM_THREADS is '{given}', which is no number from 1 to 512: there are as many threads as cores"
+        );
+        let text = CString::new(text).unwrap_or_default();
+        PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)?;
+    }
     interrupt::install(py)?;
     callsite::install(m)?;
     m.add_class::<tensor::PyTensor>()?;

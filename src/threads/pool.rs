@@ -53,10 +53,19 @@ pub(super) fn forget() {
     CREW.store(std::ptr::null_mut(), Ordering::Release);
 }
 
+/// How many threads the environment asks for, if it says.
+///
+/// # Errors
+/// What `RUSTGRAD_NUM_THREADS` is, if that is no number from 1 to 512. Then it counts for nothing.
+pub fn environment() -> std::result::Result<Option<usize>, String> {
+    let Some(text) = std::env::var_os("RUSTGRAD_NUM_THREADS").filter(|text| !text.is_empty()) else { return Ok(None) };
+    let number = text.to_str().and_then(|n| n.trim().parse().ok()).filter(|n| (1..=MOST).contains(n));
+    number.map(Some).ok_or_else(|| text.to_string_lossy().into_owned())
+}
+
 fn default_threads() -> usize {
-    let given = std::env::var("RUSTGRAD_NUM_THREADS").ok().and_then(|n| n.trim().parse().ok());
-    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    given.filter(|n| *n > 0).unwrap_or_else(cores).min(MOST)
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from).min(MOST);
+    environment().unwrap_or(None).unwrap_or_else(cores)
 }
 
 /// How many threads may work at once, the calling one included.

@@ -29,6 +29,19 @@ def test_the_environment_says_how_many() -> None:
     assert run("import rustgrad; print(rustgrad.get_num_threads())", RUSTGRAD_NUM_THREADS="3") == "3"
 
 
+@pytest.mark.parametrize("given", ["many", "0", "-2", "513"])
+def test_it_is_told_what_is_no_number_of_threads(given: str) -> None:
+    code = """
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import rustgrad
+print(rustgrad.get_num_threads() >= 1, *(f"{w.category.__name__}: {w.message}" for w in caught))
+"""
+    said = run(code, RUSTGRAD_NUM_THREADS=given)
+    assert said.startswith(f"True RuntimeWarning: RUSTGRAD_NUM_THREADS is '{given}', which is no number from 1 to 512")
+
+
 # One step whose backward is shared, and a child's end that says how it went.
 BUSY = """
 import os, signal, sys, threading, time, rustgrad as torch
