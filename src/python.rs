@@ -13,6 +13,7 @@ mod dtype;
 mod engine;
 mod error;
 mod function;
+mod gather;
 mod generator;
 mod graph;
 mod identity;

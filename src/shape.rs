@@ -253,9 +253,11 @@ pub fn wrap_dims(op: &'static str, dims: &[i64], rank: usize) -> Result<Dims> {
         if out.contains(&d) {
             bail!(runtime op, "dim {d} appears multiple times in the list of dims");
         }
-        if rank > 0 {
-            out.push(d);
-        }
+        out.push(d);
+    }
+    if rank == 0 {
+        // It has none, though one may be named.
+        return Ok(Dims::new());
     }
     out.sort_unstable();
     Ok(out)

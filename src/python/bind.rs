@@ -193,8 +193,13 @@ fn bind_one(op: &'static Op, given: &Given<'_, '_>, lenient: bool, args: &mut Ar
     }
     let mut out = None;
     if used < given.keywords.len() {
-        for (name, value) in given.keywords {
-            if op.params.iter().any(|p| names(p, name)) {
+        for (k, (name, value)) in given.keywords.iter().enumerate() {
+            if let Some(param) = op.params.iter().find(|p| names(p, name)) {
+                // By its own name and by numpy's.
+                if given.keywords[..k].iter().any(|(before, _)| names(param, before)) {
+                    let text = format!("{}() got multiple values for argument '{}'", op.name, param.name);
+                    return Err(Refusal::Mismatch(text));
+                }
                 continue;
             }
             match name.as_str() {
@@ -377,9 +382,11 @@ pub(super) fn is_numpy_scalar(obj: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
+/// What is said of an integer that does not fit int64.
+pub(super) const TOO_LONG: &str = "Overflow when unpacking long long: the integer does not fit 64 bits";
+
 fn long(obj: &Bound<'_, PyAny>) -> PyResult<i64> {
-    obj.extract::<i64>()
-        .map_err(|_| PyOverflowError::new_err("Overflow when unpacking long long: the integer does not fit 64 bits"))
+    obj.extract::<i64>().map_err(|_| PyOverflowError::new_err(TOO_LONG))
 }
 
 /// A tensor of one element where a number is expected.

@@ -1,14 +1,15 @@
-//! Tensors from Python data and back: nested lists, conversion, pickling, copying, printing options.
+//! Tensors from Python data and back: conversion, lists, pickling, copying, printing options.
 
-use super::bind::{self, sequence};
+use super::bind;
 use super::collector::detached;
 use super::dtype;
 use super::error::ClassName;
+use super::gather;
 use super::identity::{wrap, wrap_new};
 use super::interrupt::interruptible;
 use super::numpy;
 use super::tensor::{PyTensor, make_instance};
-use crate::dtype::{Category, DType};
+use crate::dtype::DType;
 use crate::ops;
 use crate::scalar::Scalar;
 use crate::shape::{Dims, Layout, Strides, checked_numel};
@@ -17,13 +18,10 @@ use crate::sync::lock::Mutex;
 use crate::tensor::{Body, PrintChange, PrintOptions, Tensor, default_dtype};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyUserWarning, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
-
-/// More levels than this are taken for a mistake (a list that contains itself), before the stack ends.
-const MAX_DEPTH: usize = 128;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyList, PyString, PyTuple, PyType};
 
 /// So many values are taken from Python's data between two questions whether a signal is waiting.
-const VALUES_PER_POLL: usize = 1 << 16;
+pub(super) const VALUES_PER_POLL: usize = 1 << 16;
 
 /// A copy of a tensor's values in memory of its own, without history.
 pub(super) fn own(t: &Tensor) -> PyResult<Tensor> {
@@ -35,145 +33,6 @@ fn converted(t: &Tensor, dtype: DType) -> PyResult<Tensor> {
     interruptible(|| Ok(ops::to_dtype(t, dtype)?))
 }
 
-/// What nested sequences hold.
-#[derive(Default)]
-struct Gathered {
-    sizes: Vec<usize>,
-    values: Vec<Scalar>,
-    /// The dtype that the values ask for; numbers of Python ask by category only.
-    dtype: Option<DType>,
-    category: Option<Category>,
-}
-
-impl Gathered {
-    fn push(&mut self, s: Scalar, dtype: Option<DType>) {
-        self.values.push(s);
-        match dtype {
-            Some(d) => self.dtype = Some(self.dtype.map_or(d, |e| e.promote(d))),
-            None => self.category = Some(self.category.map_or(s.category(), |c| c.max(s.category()))),
-        }
-    }
-
-    /// The dtype of the whole.
-    fn result(&self) -> DType {
-        let number = self.category.map(|c| match c {
-            Category::Bool => DType::Bool,
-            Category::Int => DType::I64,
-            Category::Float => default_dtype(),
-        });
-        match (self.dtype, number) {
-            (Some(a), Some(b)) => a.promote(b),
-            (Some(a), None) => a,
-            (None, Some(b)) => b,
-            (None, None) => default_dtype(),
-        }
-    }
-}
-
-fn gather(obj: &Bound<'_, PyAny>, depth: usize, out: &mut Gathered) -> PyResult<()> {
-    if depth > MAX_DEPTH {
-        return Err(PyValueError::new_err(format!(
-            "too many dimensions '{}': data is nested more than {MAX_DEPTH} deep",
-            obj.class_name()
-        )));
-    }
-    // Most data is numbers of Python's own, which need no more questions.
-    let plain = obj.is_exact_instance_of::<PyFloat>()
-        || obj.is_exact_instance_of::<PyInt>()
-        || obj.is_exact_instance_of::<PyBool>();
-    if !plain && let Some(t) = bind::tensor(obj) {
-        return gather_tensor(&t, depth, out);
-    }
-    if !plain && let Some(items) = items(obj)? {
-        if out.sizes.len() == depth {
-            if !out.values.is_empty() {
-                return Err(PyTypeError::new_err(format!(
-                    "not a sequence: expected a number at dim {depth}, got {}",
-                    obj.class_name()
-                )));
-            }
-            out.sizes.push(items.len());
-        } else if out.sizes[depth] != items.len() {
-            return Err(PyValueError::new_err(format!(
-                "expected sequence of length {} at dim {depth} (got {})",
-                out.sizes[depth],
-                items.len()
-            )));
-        }
-        for item in &items {
-            gather(item, depth + 1, out)?;
-        }
-        return Ok(());
-    }
-    if depth < out.sizes.len() {
-        return Err(PyTypeError::new_err(format!(
-            "expected a sequence of length {} at dim {depth}, got {}",
-            out.sizes[depth],
-            obj.class_name()
-        )));
-    }
-    let numpy_dtype = if !plain && bind::is_numpy_scalar(obj)? {
-        Some(numpy::copy_of(&obj.py().import("numpy")?.call_method1("asarray", (obj,))?)?.dtype())
-    } else {
-        None
-    };
-    match bind::number(obj)? {
-        Some(s) => {
-            out.push(s, numpy_dtype);
-            if out.values.len().is_multiple_of(VALUES_PER_POLL) {
-                obj.py().check_signals()?;
-            }
-            Ok(())
-        }
-        None if obj.cast::<PyString>().is_ok() => {
-            Err(PyTypeError::new_err(format!("new(): invalid data type '{}'", obj.class_name())))
-        }
-        None => Err(PyRuntimeError::new_err(format!("Could not infer dtype of {}", obj.class_name()))),
-    }
-}
-
-fn gather_tensor(t: &Tensor, depth: usize, out: &mut Gathered) -> PyResult<()> {
-    for (d, &n) in t.sizes().iter().enumerate() {
-        if out.sizes.len() == depth + d {
-            out.sizes.push(n);
-        } else if out.sizes[depth + d] != n {
-            return Err(PyValueError::new_err(format!(
-                "expected sequence of length {} at dim {} (got {n})",
-                out.sizes[depth + d],
-                depth + d
-            )));
-        }
-    }
-    if depth + t.rank() < out.sizes.len() {
-        return Err(PyTypeError::new_err("expected a sequence, got a tensor of fewer dimensions"));
-    }
-    let dtype = t.dtype();
-    t.to_scalars()?.into_iter().for_each(|s| out.push(s, Some(dtype)));
-    Ok(())
-}
-
-/// The items of a sequence: lists and tuples, and whatever has a length and items (arrays, ranges).
-fn items<'py>(obj: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
-    if let Some(items) = sequence(obj) {
-        return Ok(Some(items));
-    }
-    let plain = obj.cast::<PyFloat>().is_ok()
-        || obj.cast::<PyInt>().is_ok()
-        || obj.cast::<PyBool>().is_ok()
-        || obj.cast::<PyString>().is_ok()
-        || obj.cast::<PyDict>().is_ok();
-    if plain || !obj.hasattr("__len__")? || !obj.hasattr("__getitem__")? {
-        return Ok(None);
-    }
-    if numpy::is_array(obj)? && obj.getattr("ndim")?.extract::<usize>()? == 0 {
-        return Ok(None);
-    }
-    match obj.len() {
-        Ok(n) => (0..n).map(|i| obj.get_item(i)).collect::<PyResult<_>>().map(Some),
-        Err(_) => Ok(None),
-    }
-}
-
 /// A tensor from nested sequences, numbers, arrays or tensors, always a copy.
 pub(super) fn from_data(obj: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Tensor> {
     let t = if let Some(t) = bind::tensor(obj) {
@@ -181,60 +40,12 @@ pub(super) fn from_data(obj: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResul
     } else if numpy::is_array(obj)? {
         numpy::copy_of(obj)?
     } else {
-        let mut gathered = Gathered::default();
-        gather(obj, 0, &mut gathered)?;
-        let dtype = dtype.unwrap_or_else(|| gathered.result());
-        return build(&gathered, dtype);
+        return gather::from_sequences(obj, dtype);
     };
     Ok(match dtype {
         Some(d) if d != t.dtype() => converted(&t, d)?,
         _ => t,
     })
-}
-
-fn build(g: &Gathered, dtype: DType) -> PyResult<Tensor> {
-    let n = checked_numel("tensor", &g.sizes)?;
-    if n != g.values.len() {
-        return Err(PyValueError::new_err(format!(
-            "expected {n} values for shape {:?}, got {}",
-            g.sizes,
-            g.values.len()
-        )));
-    }
-    let storage = Storage::uninit("tensor", n * dtype.size())?;
-    for (i, &v) in g.values.iter().enumerate() {
-        if dtype.category() == Category::Int
-            && let Scalar::Int(x) = v
-            && !fits(x, dtype)
-        {
-            return Err(PyRuntimeError::new_err(format!(
-                "value cannot be converted to type {} without overflow",
-                c_name(dtype)
-            )));
-        }
-        crate::backend::cpu::memory::set_element(&storage, i, dtype, v);
-    }
-    Ok(Tensor::from_body(Body::new(storage, Layout::contiguous(g.sizes[..].into()), dtype)))
-}
-
-fn fits(x: i64, dtype: DType) -> bool {
-    match dtype {
-        DType::U8 => (-255..=255).contains(&x),
-        DType::I8 => i8::try_from(x).is_ok(),
-        DType::I16 => i16::try_from(x).is_ok(),
-        DType::I32 => i32::try_from(x).is_ok(),
-        _ => true,
-    }
-}
-
-fn c_name(dtype: DType) -> &'static str {
-    match dtype {
-        DType::U8 => "uint8_t",
-        DType::I8 => "int8_t",
-        DType::I16 => "int16_t",
-        DType::I32 => "int",
-        _ => "int64_t",
-    }
 }
 
 fn opt_dtype(obj: Option<&Bound<'_, PyAny>>) -> PyResult<Option<DType>> {

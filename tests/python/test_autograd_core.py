@@ -90,6 +90,26 @@ def test_gradient_of_an_expanded_result_is_dense() -> None:
 # ---- hooks -------------------------------------------------------------------------------------------------------------
 
 
+def test_a_retained_gradient_has_memory_of_its_own() -> None:
+    x = torch.ones(3, requires_grad=True)
+    given = torch.ones(3)
+    y = x * 2
+    z = y + 0
+    y.retain_grad()
+    z.retain_grad()
+    assert y.grad_fn is not None
+    # Whoever changes it changes nothing that flows on.
+    y.grad_fn.register_prehook(lambda grads: (y.grad.zero_(), None)[1])
+    z.backward(given)
+    assert y.grad is not None and z.grad is not None
+    z.grad.mul_(7)
+    assert given.tolist() == [1.0] * 3 and y.grad.tolist() == [0.0] * 3 and x.grad.tolist() == [2.0] * 3
+    w = x * 2
+    w.retain_grad()
+    w.sum().backward()
+    assert w.grad.stride() == (1,) and w.grad.mul_(7).tolist() == [7.0] * 3
+
+
 @pytest.mark.row("A8.register_hook", "A8.retain_grad", "A8.post_accumulate_hook")
 def test_hooks_run_in_order_and_replace() -> None:
     x = leaf(1.0)

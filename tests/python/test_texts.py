@@ -134,6 +134,8 @@ TEXTS = {
         (lambda: bool(torch.ones(2)), RuntimeError, "Boolean value of Tensor with more than one value is ambiguous"),
         (lambda: bool(torch.ones(0)), RuntimeError, "Boolean value of Tensor with no values is ambiguous"),
         (lambda: len(torch.tensor(1)), TypeError, "len() of a 0-d tensor"),
+        (lambda: torch.ones(2, 3).sum(dim=0, axis=1), TypeError, "sum() received an invalid combination of arguments"),
+        (lambda: torch.tensor(2.5).sum((0, -1)), RuntimeError, "dim 0 appears multiple times in the list of dims"),
         (lambda: iter(torch.tensor(1)), TypeError, "iteration over a 0-d tensor"),
         (
             lambda: [0, 1][torch.ones(1)],

@@ -7,6 +7,7 @@ use crate::autograd::hooks::{run_tensor_hook, snapshot};
 use crate::autograd::mode::{GradMode, is_multithreading_enabled};
 use crate::autograd::node::{Call, Edge, Grads, Node, NodeRef, Zeros};
 use crate::autograd::observe::{Observer, Unobserved, observer};
+use crate::autograd::saved;
 use crate::error::{Error, Result, bail};
 use crate::ops;
 use crate::sync::lock::Mutex;
@@ -418,7 +419,7 @@ impl Graph {
         let attended = own.hooks().is_some() || self.observer.is_some();
         let last = last && !attended;
         let call = Call { node, asked: asked.as_deref(), last, create_graph: self.create_graph, zeros };
-        if attended { self.attended(&call, grads) } else { own.body.backward(&call, grads) }
+        if attended { self.attended(&call, grads) } else { derive(&call, grads) }
     }
 
     /// A node's gradient `k` as the output that it is for wants it.
@@ -486,7 +487,7 @@ impl Graph {
         let mut out = {
             // What a custom function does is the user's; the inside of other nodes is not.
             let _inside = (self.observer.is_some() && !node.body.is_foreign()).then(Unobserved::new);
-            node.body.backward(call, grads)?
+            derive(call, grads)?
         };
         let Some(seen) = seen else { return Ok(out) };
         if let Some(observer) = &self.observer {
@@ -558,10 +559,25 @@ fn before(node: &Node, grads: &mut Grads) -> Result<()> {
     Ok(())
 }
 
-/// Keeps a non-leaf's gradient.
+/// A node's derivative. What it saved has to be as it was, also what it need not read for the gradients that are asked for.
+#[inline]
+fn derive(call: &Call<'_>, grads: Grads) -> Result<Grads> {
+    let node = call.node;
+    if let Some(asked) = call.asked
+        && node.edges.iter().zip(asked).any(|(edge, asked)| edge.is_some() && !asked)
+        && !node.body.is_foreign()
+        && !(saved::may_be_packed() && node.body.is_packed())
+    {
+        node.body.check_saved(node)?;
+    }
+    node.body.backward(call, grads)
+}
+
+/// Keeps a non-leaf's gradient, in memory of its own.
 fn retain(tensor: &Tensor, grad: &Tensor) -> Result<()> {
     let kept = match tensor.grad() {
-        None => grad.clone(),
+        None if grad.is_contiguous() => grad.copy()?,
+        None => grad.contiguous(None)?,
         Some(old) => ops::sum_of(&old, grad)?,
     };
     tensor.set_grad(Some(if crate::autograd::is_grad_enabled() { kept } else { kept.detach() }))
