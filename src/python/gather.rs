@@ -109,13 +109,17 @@ fn gather(obj: &Bound<'_, PyAny>, depth: usize, out: &mut Gathered) -> PyResult<
     } else {
         None
     };
-    if let Some(x) = too_long(obj)? {
-        out.values.push(Scalar::Float(x));
-        out.category = out.category.max(Some(Category::Int));
-        out.has_too_long = true;
-        return Ok(());
-    }
-    match bind::number(obj)? {
+    let number = match bind::number(obj) {
+        // It does not fit int64, and may fit a float.
+        Err(_) if obj.is_exact_instance_of::<PyInt>() => {
+            out.values.push(Scalar::Float(obj.extract()?));
+            out.category = out.category.max(Some(Category::Int));
+            out.has_too_long = true;
+            return Ok(());
+        }
+        number => number?,
+    };
+    match number {
         Some(s) => {
             out.push(s, numpy_dtype);
             if out.values.len().is_multiple_of(VALUES_PER_POLL) {
@@ -128,15 +132,6 @@ fn gather(obj: &Bound<'_, PyAny>, depth: usize, out: &mut Gathered) -> PyResult<
         }
         None => Err(PyRuntimeError::new_err(format!("Could not infer dtype of {}", obj.class_name()))),
     }
-}
-
-/// An integer that does not fit int64, as a float.
-///
-/// # Errors
-/// `OverflowError` if that cannot hold it either.
-fn too_long(obj: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
-    let Ok(n) = obj.cast_exact::<PyInt>() else { return Ok(None) };
-    if n.extract::<i64>().is_ok() { Ok(None) } else { n.extract::<f64>().map(Some) }
 }
 
 fn gather_tensor(t: &Tensor, depth: usize, out: &mut Gathered) -> PyResult<()> {
