@@ -218,10 +218,7 @@ pub(super) fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = m.py();
     storage::set_wait_hook(wait);
     threads::watch_forks();
-    if let Err(given) = threads::environment() {
-        let text = format!(
-            "RUSTGRAD_NUM_THREADS is '{given}', which is no number from 1 to 512: there are as many threads as cores"
-        );
+    if let Err(text) = threads::environment() {
         let text = CString::new(text).unwrap_or_default();
         PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)?;
     }

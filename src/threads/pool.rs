@@ -56,11 +56,16 @@ pub(super) fn forget() {
 /// How many threads the environment asks for, if it says.
 ///
 /// # Errors
-/// What `RUSTGRAD_NUM_THREADS` is, if that is no number from 1 to 512. Then it counts for nothing.
+/// A sentence that says what `RUSTGRAD_NUM_THREADS` is, if that is no number from 1 to 512. Then it counts for nothing.
 pub fn environment() -> std::result::Result<Option<usize>, String> {
     let Some(text) = std::env::var_os("RUSTGRAD_NUM_THREADS").filter(|text| !text.is_empty()) else { return Ok(None) };
     let number = text.to_str().and_then(|n| n.trim().parse().ok()).filter(|n| (1..=MOST).contains(n));
-    number.map(Some).ok_or_else(|| text.to_string_lossy().into_owned())
+    number.map(Some).ok_or_else(|| {
+        let given = text.to_string_lossy();
+        format!(
+            "RUSTGRAD_NUM_THREADS is '{given}', which is no number from 1 to {MOST}: there are as many threads as cores"
+        )
+    })
 }
 
 fn default_threads() -> usize {
