@@ -3,7 +3,7 @@
 
 use super::held::Visit;
 use super::hooks::NodeHooks;
-use super::saved::SavedTensor;
+use super::saved::{self, SavedTensor};
 use crate::callsite::CallSite;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -229,6 +229,13 @@ pub struct Edge {
 enum Spare {
     #[default]
     Always = 1,
+}
+
+impl Node {
+    /// Whether hooks have some of what it saved, so that to bring that back runs code of the embedding language.
+    pub(super) fn is_packed(&self) -> bool {
+        saved::may_be_packed() && self.body.is_packed()
+    }
 }
 
 impl Meta {

@@ -3,7 +3,6 @@
 
 use super::task::Graph;
 use crate::autograd::node::{Meta, NodeRef};
-use crate::autograd::saved;
 use crate::shape::numel;
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
@@ -146,7 +145,7 @@ pub(super) fn is_pure(graph: &Graph, number: u32) -> bool {
 
 /// Whether somebody is to see what happens at a node, or does it.
 fn is_attended(node: &NodeRef) -> bool {
-    node.hooks().is_some() || node.body.is_foreign() || (saved::may_be_packed() && node.body.is_packed())
+    node.hooks().is_some() || node.body.is_foreign() || node.is_packed()
 }
 
 /// About how many nanoseconds a node's derivative takes.

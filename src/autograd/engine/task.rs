@@ -7,7 +7,6 @@ use crate::autograd::hooks::{run_tensor_hook, snapshot};
 use crate::autograd::mode::{GradMode, is_multithreading_enabled};
 use crate::autograd::node::{Call, Edge, Grads, Node, NodeRef, Zeros};
 use crate::autograd::observe::{Observer, Unobserved, observer};
-use crate::autograd::saved;
 use crate::error::{Error, Result, bail};
 use crate::ops;
 use crate::sync::lock::Mutex;
@@ -566,7 +565,7 @@ fn derive(call: &Call<'_>, grads: Grads) -> Result<Grads> {
     if let Some(asked) = call.asked
         && node.edges.iter().zip(asked).any(|(edge, asked)| edge.is_some() && !asked)
         && !node.body.is_foreign()
-        && !(saved::may_be_packed() && node.body.is_packed())
+        && !node.is_packed()
     {
         node.body.check_saved(node)?;
     }
