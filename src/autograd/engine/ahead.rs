@@ -79,8 +79,8 @@ impl Sharing {
 
     #[inline]
     pub(super) fn decide(&mut self, graph: &Arc<Graph>, ready: &mut Ready) {
-        if let Sharing::Undecided(consumers) = self {
-            *self = Ahead::new(graph, std::mem::take(consumers)).map_or(Sharing::No, Sharing::Yes);
+        if let Sharing::Undecided(arrivals) = self {
+            *self = Ahead::new(graph, std::mem::take(arrivals)).map_or(Sharing::No, Sharing::Yes);
             if let Sharing::Yes(_) = self {
                 ready.remember();
             }
@@ -141,7 +141,7 @@ impl Ahead {
     /// Offers nodes for which all has come in, each with that, if the runs that begin with them are worth it: the next ones in the
     /// order, and no more than it takes to keep everybody busy, since the caller comes to the rest himself.
     #[inline]
-    pub(super) fn offer(self: &Arc<Ahead>, mut next: impl FnMut() -> Option<u32>, grads: &mut [Grads]) {
+    pub(super) fn offer(&self, mut next: impl FnMut() -> Option<u32>, grads: &mut [Grads]) {
         while self.board.wants_more() {
             let Some(head) = next() else { break };
             // Somebody may have come to it already, in the course of a run.
